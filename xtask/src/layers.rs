@@ -1,8 +1,9 @@
-//! `xtask layers`: checks that the import graph of `crates/server/src` follows the layers.
+//! `xtask layers`: checks that the import graphs of the server and the gateway follow their layers.
 //!
 //! A folder is a layer. A module imports from its own layer and from lower ones. Files do not import each other in a
-//! cycle. Test modules are ignored.
+//! cycle. Test modules are ignored. In `crates/gateway/src` the order of the folders that carry messages is checked.
 
+mod gateway;
 mod graph;
 mod imports;
 mod report;
@@ -96,7 +97,7 @@ pub(crate) fn run(options: &[&str]) -> Result<(), String> {
     let report = read()?;
     print!("{report}");
     match options {
-        [] => report.check(&Layer::ALL, true),
+        [] => report.check(&Layer::ALL, true).and_then(|()| check_gateway()),
         ["--report"] => Ok(()),
         _ => Err(format!("layers: unknown options: {}", options.join(" "))),
     }
@@ -107,14 +108,27 @@ pub(crate) fn check() -> Result<(), String> {
     let report = read()?;
     println!("{}", report.summary());
     let is_complete = Layer::ALL.iter().all(|layer| ENFORCED.contains(layer));
-    report.check(ENFORCED, is_complete)
+    report.check(ENFORCED, is_complete)?;
+    check_gateway()
 }
 
 fn read() -> Result<Report, String> {
+    Ok(Report::new(read_graph(SOURCE)?))
+}
+
+fn check_gateway() -> Result<(), String> {
+    let upward = gateway::upward(&read_graph(gateway::SOURCE)?);
+    match upward.is_empty() {
+        true => Ok(()),
+        false => Err(format!("imports that do not point down:\n{}", upward.join("\n"))),
+    }
+}
+
+fn read_graph(source: &str) -> Result<Graph, String> {
     let mut files = BTreeMap::new();
-    collect(&run::root().join(SOURCE), &mut Vec::new(), &mut files)?;
+    collect(&run::root().join(source), &mut Vec::new(), &mut files)?;
     let files = files.into_iter().map(|(module, text)| (module, imports::read(&text)));
-    Ok(Report::new(Graph::new(files.collect())))
+    Ok(Graph::new(files.collect()))
 }
 
 /// Reads every Rust file of a folder under the path of its module.
@@ -125,7 +139,7 @@ fn collect(folder: &Path, module: &mut ModulePath, files: &mut BTreeMap<ModulePa
         let Some(name) = path.file_stem().and_then(|name| name.to_str()) else {
             continue;
         };
-        let is_root = module.is_empty() && name == "lib";
+        let is_root = module.is_empty() && ["lib", "main"].contains(&name);
         if !is_root && name != "mod" {
             module.push(name.to_owned());
         }

@@ -38,7 +38,8 @@ usage: cargo xtask <command>
                                 which code and which tests cover which requirement, as Markdown;
                                 --check fails if a MUST has no test and is not listed in spec/not-yet.txt
   layers [--report]             the import graph of crates/server/src by layer; fails on an import that does not point down,
-                                on a cycle of files, and on a file that is in no layer; --report only prints
+                                on a cycle of files, and on a file that is in no layer; and on an import in crates/gateway/src
+                                from upstream to child, or from either to relay; --report only prints
   prose [--list] [--write]      phrases to avoid in Markdown and comments; fails on a file with more of them than
                                 xtask/prose-baseline.txt allows; --list prints all, --write sets the baseline
   typos [OPTION ...]            spelling, with the exceptions of typos.toml; installs the checker in the build folder

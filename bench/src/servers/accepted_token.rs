@@ -4,7 +4,7 @@
 #![allow(unreachable_pub)] // it is public in `bench/authenticated`
 
 use http::request::Parts;
-use rethread::auth::{AuthOutcome, Credentials, Scopes, credentials};
+use rethread::auth::{AuthOutcome, Scopes, presented_token};
 use rethread::{Authenticate, Authentication, Principal, Wall};
 use rethread_auth::{AcceptedTokens, Audience, Endpoint, Identity, ServerPolicy, TagKey};
 use std::str::FromStr;
@@ -48,7 +48,7 @@ impl FromStr for TokenKind {
 pub struct AcceptedToken {
     key: TagKey,
     tokens: RwLock<AcceptedTokens>,
-    policy: ServerPolicy,
+    policy: Arc<ServerPolicy>,
 }
 
 impl AcceptedToken {
@@ -67,11 +67,11 @@ impl AcceptedToken {
         });
         let (key, mut tokens) = (TagKey::from_random([7; 16]), AcceptedTokens::default());
         let epoch = tokens.epoch();
-        tokens.insert(key.tag(&kind.token()), Arc::new(identity), epoch);
+        tokens.insert(key.tag(kind.token()), identity, epoch);
         AcceptedToken {
             key,
             tokens: RwLock::new(tokens),
-            policy: ServerPolicy::new(scopes).with_urls(RESOURCE, "https://mcp.example.com/sse", None),
+            policy: Arc::new(ServerPolicy::new(scopes).with_urls(RESOURCE, "https://mcp.example.com/sse", None)),
         }
     }
 }
@@ -79,12 +79,12 @@ impl AcceptedToken {
 impl Authenticate for AcceptedToken {
     fn caller(&self, head: &Parts) -> Authentication {
         let tokens = self.tokens.read().expect("no thread panics");
-        let identity = match credentials(&head.uri, &head.headers) {
-            Ok(Credentials::Token(token)) => tokens.get(self.key.tag(token), wall_now()),
+        let identity = match presented_token(&head.uri, &head.headers) {
+            Ok(Some(token)) => tokens.get(self.key.tag(token.as_bytes()), wall_now()),
             _ => None,
         };
         Authentication::Done(match identity {
-            Some(identity) => self.policy.admit(identity, Endpoint::Mcp),
+            Some(identity) => identity.admit(&self.policy, Endpoint::Mcp),
             None => Err(self.policy.refuse(AuthOutcome::Unknown, &"".into(), Endpoint::Mcp)),
         })
     }

@@ -17,7 +17,7 @@ mod static_tokens;
 mod token_file;
 mod token_tag;
 
-pub use accepted_tokens::{AcceptedTokens, TokenEpoch};
+pub use accepted_tokens::{AcceptedIdentity, AcceptedTokens, TokenEpoch};
 pub use algorithm::{Algorithm, UnknownAlgorithm};
 pub use date::parse_date;
 pub use discovery::{key_set_url, metadata_urls};

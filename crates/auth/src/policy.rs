@@ -90,8 +90,8 @@ impl ServerPolicy {
         AuthRefusal::challenge(outcome, Arc::clone(provider), self.challenge(endpoint))
     }
 
-    /// Whether an identity may use the server. Asked for every request: a token that was verified at one server must not pass
-    /// at another.
+    /// Whether an identity may use the server. Every server decides for itself: a token that was verified at one server must
+    /// not pass at another.
     pub fn admit(&self, identity: &Identity, endpoint: Endpoint) -> Result<Caller, AuthRefusal> {
         let refuse = |outcome| Err(self.refuse(outcome, &identity.provider, endpoint));
         if let Some(audience) = &identity.audience {

@@ -17,9 +17,9 @@ impl TagKey {
         TagKey(SipHasher24::new_with_key(&bytes))
     }
 
-    /// The tag of a token.
-    pub fn tag(&self, token: &str) -> TokenTag {
-        let hash = self.0.hash(token.as_bytes());
+    /// The tag of a token: of all its bytes.
+    pub fn tag(&self, token: impl AsRef<[u8]>) -> TokenTag {
+        let hash = self.0.hash(token.as_ref());
         TokenTag(hash.h1, hash.h2)
     }
 }

@@ -61,7 +61,7 @@ pub(crate) struct AuditEvent<'a> {
     pub(crate) target: Option<&'a str>,
     pub(crate) outcome: Option<&'static str>,
     pub(crate) reason: Option<&'a str>,
-    pub(crate) duration_ms: Option<f64>,
+    pub(crate) duration: Option<Duration>,
     pub(crate) params: Option<Box<RawValue>>,
 }
 

@@ -18,7 +18,7 @@ use http::request::Parts;
 use key_source::KeySource;
 use metadata::{MetadataDocuments, MetadataServer, document_url};
 use parking_lot::{Mutex, RwLock};
-use rethread::auth::{AuthOutcome, AuthRefusal, Caller, Credentials, Scopes, credentials};
+use rethread::auth::{AuthOutcome, AuthRefusal, Caller, Scopes, presented_token};
 use rethread::{Authenticate, Authentication, Params, Principal, Wall};
 use rethread_auth::{
     AcceptedTokens, Endpoint, Failures, Identity, STATIC_PROVIDER, ServerPolicy, StaticTokens, TagKey, TokenDigest,
@@ -138,7 +138,7 @@ impl Providers {
     pub(crate) fn for_server(self: &Arc<Self>, policy: ServerPolicy) -> Arc<dyn Authenticate> {
         Arc::new(ServerAuthenticator(Arc::new(ServerCallers {
             providers: Arc::clone(self),
-            policy,
+            policy: Arc::new(policy),
             no_provider: "".into(),
         })))
     }
@@ -213,7 +213,7 @@ struct ServerAuthenticator(Arc<ServerCallers>);
 
 struct ServerCallers {
     providers: Arc<Providers>,
-    policy: ServerPolicy,
+    policy: Arc<ServerPolicy>,
     no_provider: Arc<str>,
 }
 
@@ -227,13 +227,13 @@ struct PendingToken {
 }
 
 impl ServerCallers {
-    /// The order: form, accepted tokens, static tokens, failures of the peer, JWT. So a peer that is slowed can still use good tokens.
-    /// A token that was accepted before costs one keyed hash, and no allocation besides the caller's.
+    /// The order: header, accepted tokens, form, static tokens, failures of the peer, JWT. So a peer that is slowed can still use good
+    /// tokens. A token that was accepted before costs one keyed hash of all its bytes, and no allocation: its form was right.
     fn identify(self: &Arc<Self>, head: &Parts, endpoint: Endpoint) -> Authentication {
         let refuse = |outcome| Authentication::Done(Err(self.policy.refuse(outcome, &self.no_provider, endpoint)));
-        let token = match credentials(&head.uri, &head.headers) {
-            Ok(Credentials::Token(token)) => token,
-            Ok(Credentials::Absent) => return refuse(AuthOutcome::Missing),
+        let presented = match presented_token(&head.uri, &head.headers) {
+            Ok(Some(token)) => token,
+            Ok(None) => return refuse(AuthOutcome::Missing),
             Err(_) => return refuse(AuthOutcome::Malformed),
         };
         let providers = &self.providers;
@@ -243,18 +243,21 @@ impl ServerCallers {
             failures,
             ..
         } = &providers.settings;
-        let (tag, now) = (providers.tags.tag(token), wall_now());
+        let (tag, now) = (providers.tags.tag(presented.as_bytes()), wall_now());
         let accepted = providers.accepted.read();
         if let Some(identity) = accepted.get(tag, now).filter(|identity| self.has_valid_keys(identity)) {
-            return Authentication::Done(self.policy.admit(identity, endpoint));
+            return Authentication::Done(identity.admit(&self.policy, endpoint));
         }
         let epoch = accepted.epoch();
         drop(accepted);
+        let Ok(token) = presented.check() else {
+            return refuse(AuthOutcome::Malformed);
+        };
         let tokens = Arc::clone(&providers.tokens.read());
         match tokens.look_up(&TokenDigest::of(token), implies, *leeway, now) {
             Some(Ok(identity)) => {
                 let admitted = self.policy.admit(&identity, endpoint);
-                providers.accepted.write().insert(tag, Arc::new(identity), epoch);
+                providers.accepted.write().insert(tag, identity, epoch);
                 return Authentication::Done(admitted);
             }
             Some(Err(outcome)) => return refuse(outcome),
@@ -318,7 +321,7 @@ impl ServerCallers {
             Verification::Done(Ok(identity)) => {
                 let admitted = self.policy.admit(&identity, *endpoint);
                 let mut accepted = self.providers.accepted.write();
-                accepted.insert(pending.tag, Arc::from(identity), epoch);
+                accepted.insert(pending.tag, *identity, epoch);
                 Some(admitted)
             }
             Verification::Done(Err(outcome)) => {

@@ -12,7 +12,7 @@ use crate::relay::Relay;
 use crate::settings::{RestoreSetting, ServerSettings, SessionlessSetting, Settings, StoreSettings};
 use crate::shared_store::{self, JOIN_TIMEOUT};
 use crate::store_registry::StoreRegistry;
-use crate::trace::Tracer;
+use crate::trace::{ResumeTracer, Tracer};
 use anyhow::anyhow;
 use rethread::{AccessHints, HttpSse, McpService, Principal, Restore, Revisions, Timing, UnusedSessions};
 use std::net::SocketAddr;
@@ -314,6 +314,12 @@ fn observers(front: &Front<'_>, server: &ServerSettings) -> Observers {
         observers.0.push(Arc::new(AuditObserver {
             server: server.name.clone(),
             log: Arc::clone(log),
+        }));
+    }
+    if let Some(tracer) = front.tracer {
+        observers.0.push(Arc::new(ResumeTracer {
+            server: server.name.clone(),
+            tracer: Arc::clone(tracer),
         }));
     }
     observers

@@ -4,7 +4,7 @@ use crate::audit::{self, AuditEvent, AuditLog};
 use crate::auth::{ClientAddress, PeerAddress};
 use http::Extensions;
 use rethread::auth::AuthOutcome;
-use rethread::{CallFacts, CallOutcome, Observe, RefusedRequest, SessionEnd, SessionFacts};
+use rethread::{CallFacts, CallOutcome, Observe, RefusedRequest, ResumeFacts, SessionEnd, SessionFacts};
 use rethread_proto::refusal::Reason;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -41,6 +41,10 @@ impl Observe for Observers {
             .for_each(|observer| observer.call_ended(call, outcome, duration));
     }
 
+    fn stream_resumed(&self, resume: &ResumeFacts<'_>) {
+        self.0.iter().for_each(|observer| observer.stream_resumed(resume));
+    }
+
     fn refused(&self, request: &RefusedRequest<'_>) {
         self.0.iter().for_each(|observer| observer.refused(request));
     }
@@ -55,10 +59,6 @@ pub(crate) struct AuditObserver {
 fn peer(extensions: &Extensions) -> Option<IpAddr> {
     let forwarded = extensions.get::<ClientAddress>().map(|address| address.0);
     forwarded.or_else(|| extensions.get::<PeerAddress>().map(|address| address.0))
-}
-
-fn millis(duration: Duration) -> f64 {
-    (duration.as_secs_f64() * 1e6).round() / 1e3
 }
 
 impl Observe for AuditObserver {
@@ -84,7 +84,7 @@ impl Observe for AuditObserver {
             session: Some(session.tag),
             revision: Some(session.version.as_str()),
             reason: Some(end.as_str()),
-            duration_ms: Some(millis(age)),
+            duration: Some(age),
             ..AuditEvent::default()
         });
     }
@@ -106,7 +106,7 @@ impl Observe for AuditObserver {
             tool: call.tool.map(audit::bounded),
             outcome: Some(outcome.as_str()),
             reason: code.as_deref(),
-            duration_ms: Some(millis(duration)),
+            duration: Some(duration),
             params: params.and_then(audit::params_for_line),
             ..AuditEvent::default()
         });

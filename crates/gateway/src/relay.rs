@@ -5,12 +5,12 @@ mod call;
 mod child_slot;
 mod children;
 mod down;
-mod header_params;
 mod lease;
 mod open_subscriptions;
 mod session_child;
 mod sessionless_child;
 mod shared_child;
+mod tool_list;
 mod unavailable;
 mod up;
 
@@ -22,7 +22,6 @@ use crate::upstream::codec;
 use bytes::Bytes;
 use call::{relay_call, relay_subscription};
 use down::DownSession;
-use header_params::ToolHeaderParams;
 use lease::{Lease, LeaseKey};
 use open_subscriptions::OpenSubscriptions;
 use parking_lot::{Mutex, RwLock};
@@ -41,6 +40,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
+use tool_list::ToolList;
 
 /// The name in the params of a request.
 #[derive(serde::Deserialize)]
@@ -82,8 +82,8 @@ struct RelayState {
     down_sessions: Mutex<HashMap<SessionId, Arc<DownSession>>>,
     /// The children of a legacy server for modern callers (GW-06).
     leases: Mutex<HashMap<LeaseKey, Arc<Lease>>>,
-    /// The header params of tools, for leases of one request.
-    unshared_header_params: Mutex<HashMap<String, (Instant, Arc<ToolHeaderParams>)>>,
+    /// The tools, for leases of one request.
+    unshared_tools: Mutex<HashMap<String, (Instant, Arc<ToolList>)>>,
     draining: watch::Sender<bool>,
     subscriptions: OpenSubscriptions,
     tracing: Option<RelayTracing>,
@@ -117,7 +117,7 @@ impl Relay {
             warned: Mutex::default(),
             down_sessions: Mutex::default(),
             leases: Mutex::default(),
-            unshared_header_params: Mutex::default(),
+            unshared_tools: Mutex::default(),
             draining: watch::Sender::new(false),
             subscriptions: OpenSubscriptions::default(),
             tracing: tracer.map(|tracer| RelayTracing {
@@ -282,6 +282,7 @@ impl Relay {
         let spans = tracing.tracer.begin(&TracedCall {
             server: &self.0.pool.spawner().server.name,
             method: call.method(),
+            id: &cx.request_id(),
             tool: tool.as_deref(),
             version: cx.version(),
             session: cx.session().map(|session| Tag::of_session(session.id())),
@@ -294,7 +295,7 @@ impl Relay {
         };
         let result = self.relay(call, params, cx).await;
         if let (Ok(reply), "tools/list") = (&result, call.method()) {
-            tracing.tools.add(reply.as_json());
+            tracing.tools.add(reply);
         }
         if let Some(spans) = spans {
             spans.end(&result);
@@ -345,6 +346,12 @@ impl Handler for Relay {
                 tracing::warn!(%error, "child of a session does not start; the next call retries");
             }
         });
+    }
+
+    /// A session leaves the memory after its process: work and messages of the process must not be lost.
+    fn may_unload(&self, peer: &Peer) -> bool {
+        let child = self.session_child(peer.id());
+        child.is_none_or(|child| child.has_no_process())
     }
 
     fn on_session_closed(&self, session: &SessionId) {

@@ -40,7 +40,7 @@ pub(crate) struct Settings {
     pub(crate) retry: Duration,
     /// How long a session may be unused. Beyond: it expires.
     pub(crate) session_idle: Duration,
-    /// A session that was opened and never used leaves the memory after this time.
+    /// A session that nobody used for this time leaves the memory.
     pub(crate) session_unused: Duration,
     pub(crate) sessionless: SessionlessSetting,
     /// Open connections of one peer address; zero for no limit. Beyond: 429, and the connection closes.

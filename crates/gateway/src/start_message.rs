@@ -103,7 +103,11 @@ pub(crate) fn text(settings: &Settings, servers: &[ReadyServer<'_>], bound: Sock
             .iter()
             .flat_map(|warning| [format!("  warning: {warning}"), String::new()]),
     );
-    lines.push("Add it to a client:".to_owned());
+    let has_tokens = settings.auth.as_ref().is_some_and(|auth| auth.tokens.is_some());
+    lines.push(match has_tokens {
+        true => "Add it to a client, with a token in the header `Authorization: Bearer TOKEN`:".to_owned(),
+        false => "Add it to a client:".to_owned(),
+    });
     let endpoints: Vec<_> = servers.iter().map(|ready| endpoint(&base, ready.server)).collect();
     lines.extend(
         endpoints
@@ -186,6 +190,8 @@ fn is_readable_by_others(_: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::AuthSettings;
+    use rethread_proto::auth::Rate;
     use std::time::Duration;
 
     fn server(name: &str, at_root: bool) -> ServerSettings {
@@ -278,6 +284,25 @@ Ctrl-C stops it and lets running calls finish.
             env!("CARGO_PKG_VERSION")
         );
         assert_eq!(message(&settings(vec![server("it", true)]), "127.0.0.1:8080"), expected);
+    }
+
+    #[test]
+    fn message_names_the_header_of_static_tokens() {
+        let mut settings = settings(vec![server("it", true)]);
+        let mut auth = AuthSettings {
+            tokens: Some("tokens.toml".into()),
+            scopes: Default::default(),
+            leeway: Default::default(),
+            implies: Default::default(),
+            failures: Rate::new(60, Duration::from_secs(60)).unwrap(),
+            jwt: vec![],
+        };
+        let header = "with a token in the header `Authorization: Bearer TOKEN`";
+        settings.auth = Some(auth.clone());
+        assert!(message(&settings, "127.0.0.1:9").contains(header));
+        auth.tokens = None; // with issuers only, clients get a token by themselves
+        settings.auth = Some(auth);
+        assert!(!message(&settings, "127.0.0.1:9").contains(header));
     }
 
     #[test]

@@ -6,15 +6,19 @@
 mod context;
 mod exporter;
 mod otlp;
+mod recent_calls;
+mod resume;
 
 pub(crate) use context::SpanContext;
+pub(crate) use resume::ResumeTracer;
 
 use exporter::{Destination, Exporter};
 use http::{HeaderName, HeaderValue};
 use otlp::{AttributeValue, Span, SpanKind};
 use parking_lot::RwLock;
+use recent_calls::RecentCalls;
 use rethread::{Reply, RpcError, Tag, Version};
-use rethread_proto::jsonrpc::Method;
+use rethread_proto::jsonrpc::{Method, RequestId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -30,6 +34,8 @@ pub(crate) struct HeaderContext(pub(crate) SpanContext);
 /// Records the spans of one process.
 pub(crate) struct Tracer {
     exporter: Exporter,
+    /// For the links of resumes.
+    recent_calls: RecentCalls,
 }
 
 impl Tracer {
@@ -43,6 +49,7 @@ impl Tracer {
         tracing::info!(url = destination.url, "traces are exported");
         Some(Arc::new(Tracer {
             exporter: Exporter::start(destination),
+            recent_calls: RecentCalls::default(),
         }))
     }
 
@@ -54,13 +61,17 @@ impl Tracer {
     /// Begins the spans of a call. `None` if the client does not want this trace recorded.
     pub(crate) fn begin(self: &Arc<Self>, call: &TracedCall<'_>) -> Option<CallSpans> {
         let parent = call.parent.and_then(SpanContext::parse);
-        if parent.is_some_and(|parent| !parent.is_sampled()) {
-            return None;
-        }
+        let is_recorded = parent.is_none_or(SpanContext::is_sampled);
         let server = match parent {
             Some(parent) => parent.child(random_id()),
             None => SpanContext::root(random_id(), random_id()),
         };
+        if let Some(session) = call.session {
+            self.recent_calls.add(session, call.id, is_recorded.then_some(server));
+        }
+        if !is_recorded {
+            return None;
+        }
         let child = server.child(random_id());
         // A client must not choose names, or fill the queue with long ones.
         let method = Method::from(call.method).label();
@@ -112,6 +123,7 @@ impl Tracer {
 pub(crate) struct TracedCall<'a> {
     pub(crate) server: &'a str,
     pub(crate) method: &'a str,
+    pub(crate) id: &'a RequestId,
     /// Only if the server has listed it: a client must not choose the names of spans.
     pub(crate) tool: Option<&'a str>,
     pub(crate) version: Version,
@@ -183,22 +195,11 @@ impl ListedTools {
         self.0.read().contains(name)
     }
 
-    /// Adds the tools of a result of `tools/list`.
-    pub(crate) fn add(&self, result: &[u8]) {
-        #[derive(serde::Deserialize)]
-        struct ToolList {
-            #[serde(default)]
-            tools: Vec<ListedTool>,
-        }
-        #[derive(serde::Deserialize)]
-        struct ListedTool {
-            name: String,
-        }
-        let Ok(list) = serde_json::from_slice::<ToolList>(result) else {
-            return;
-        };
+    /// Adds the tools of a reply to `tools/list`.
+    pub(crate) fn add(&self, list: &Reply) {
+        let names = list.tool_names();
         let mut known = self.0.write();
-        for ListedTool { name } in list.tools {
+        for name in names {
             if known.len() < MAX_LISTED_TOOLS && name.len() <= MAX_TOOL_NAME_BYTES {
                 known.insert(name);
             }

@@ -124,6 +124,11 @@ impl dyn Upstream {
         UpstreamCall::send(self, CallKind::Client, true, method, params).await
     }
 
+    /// Registers a call of a client, whose request follows. With `is_alone` as for `call_alone`.
+    pub(crate) fn open_client_call(self: &Arc<Self>, is_alone: bool) -> Result<UpstreamCall, RpcError> {
+        UpstreamCall::open(self, CallKind::Client, is_alone)
+    }
+
     /// Sends a request of the gateway itself, and waits for the result.
     pub(crate) async fn request(self: &Arc<Self>, method: &str, params: &Bytes) -> Result<Bytes, RpcError> {
         let call = UpstreamCall::send(self, CallKind::Gateway, false, method, params).await?;

@@ -9,6 +9,8 @@
 mod admin;
 #[path = "children/admin_page.rs"]
 mod admin_page;
+#[path = "children/answer_rows.rs"]
+mod answer_rows;
 #[path = "children/answer_table.rs"]
 mod answer_table;
 #[path = "children/auth.rs"]
@@ -34,6 +36,8 @@ mod hibernation;
 mod hosts;
 #[path = "children/ids.rs"]
 mod ids;
+#[path = "children/issuer_outages.rs"]
+mod issuer_outages;
 #[path = "children/jwt.rs"]
 mod jwt;
 #[path = "children/landing.rs"]
@@ -58,6 +62,8 @@ mod secrets;
 mod shared;
 #[path = "children/shutdown.rs"]
 mod shutdown;
+#[path = "children/tape.rs"]
+mod tape;
 #[path = "children/tls.rs"]
 mod tls;
 #[path = "children/traces.rs"]

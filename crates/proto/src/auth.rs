@@ -12,8 +12,8 @@ mod scope;
 mod usage;
 
 pub use audience::{accepts_audience, normalized_url};
-pub use bearer::{Credentials, MalformedAuthorization, credentials};
-pub use caller::Caller;
+pub use bearer::{Credentials, MalformedAuthorization, PresentedToken, credentials, presented_token};
+pub use caller::{Caller, CallerFacts};
 pub use challenge::{Challenge, ChallengeError};
 pub use outcome::{AuthOutcome, AuthRefusal};
 pub use rate::{Bucket, Rate};

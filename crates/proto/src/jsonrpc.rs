@@ -18,6 +18,7 @@ use bytes::Bytes;
 use memchr::memmem::Finder;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
+use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
 
 pub(crate) use fields::Fields;
@@ -26,7 +27,7 @@ pub(crate) use object::Object;
 pub use parse::{EnvelopeError, Limits, parse};
 pub use progress::{Progress, Report};
 pub use scalar::{ProgressToken, RequestId};
-use scan::{META_PROGRESS_TOKEN, META_VERSION};
+use scan::{META_PROGRESS_TOKEN, META_VERSION, Span};
 pub(crate) use scan::{Members, plain_text};
 pub use write::{
     RESULT_FRAME, RpcError, batch, code, error_message, message, write_error, write_notification, write_request,
@@ -101,17 +102,22 @@ pub struct Params {
     json: Bytes,
     /// The positions of their members, if the scan has found them. Shared, because a call keeps a copy of its params.
     members: Option<Arc<Members>>,
+    /// The position of their `name`, if the scan has found one: an audit log asks for the tool of each call.
+    name: Span,
 }
 
 impl Params {
     /// Wraps raw JSON.
     pub fn from_raw(json: Bytes) -> Self {
-        Params { json, members: None }
+        Params {
+            json,
+            ..Params::default()
+        }
     }
 
-    fn scanned(json: Bytes, members: Option<Members>) -> Self {
+    fn scanned(json: Bytes, members: Option<Members>, name: Span) -> Self {
         let members = members.map(Arc::new);
-        Params { json, members }
+        Params { json, members, name }
     }
 
     /// The positions of their members. `None` if they need the slow path or have no `_meta`.
@@ -155,14 +161,20 @@ impl Params {
     }
 
     /// The `name`, if it is a string: the tool of `tools/call`. Escapes are resolved, so that a name has one spelling.
-    pub fn name(&self) -> Option<String> {
+    pub fn name(&self) -> Option<Cow<'_, str>> {
         #[derive(serde::Deserialize)]
         struct Named {
             name: Option<serde_json::Value>,
         }
+        let (from, to) = self.name;
+        let scanned = self.json.get(from as usize..to as usize).filter(|raw| !raw.is_empty());
+        let plain = scanned.and_then(|raw| plain_text(std::str::from_utf8(raw).ok()?));
+        if let Some(name) = plain {
+            return Some(Cow::Borrowed(name));
+        }
         let Object(named) = serde_json::from_slice::<Object<Named>>(self.as_json()).ok()?;
         match named.name? {
-            serde_json::Value::String(name) => Some(name),
+            serde_json::Value::String(name) => Some(Cow::Owned(name)),
             _ => None,
         }
     }
@@ -274,11 +286,12 @@ mod tests {
 
     #[test]
     fn auth_15_name_is_read_with_its_escapes_resolved() {
-        let name = |json| params(json).name();
+        let name = |json| params(json).name().map(Cow::into_owned);
         for json in [
             r#"{"name":"write"}"#,
             r#"{"a":[1],"name":"writ\u0065"}"#,
             r#"{"nam\u0065":"write"}"#,
+            r#" {"arguments":{"name":"x"},"name" : "write","_meta":{"a":1}} "#,
         ] {
             assert_eq!(name(json).as_deref(), Some("write"), "{json}");
         }
@@ -289,8 +302,34 @@ mod tests {
             r#"{"name":null}"#,
             r#"["write"]"#,
             r#"{"arguments":{"name":"write"}}"#,
+            r#"{"name":"write","name":"write"}"#,
+            r#"{"name":"write"} x"#,
         ] {
             assert_eq!(name(none), None, "{none}");
+        }
+    }
+
+    /// The scan of a message finds the name, so that nobody parses the params again.
+    #[test]
+    fn auth_15_name_of_a_scanned_message_is_that_of_its_params() {
+        for (params, name) in [
+            (r#"{"name":"write"}"#, Some("write")),
+            (
+                r#"{"arguments":{"name":"x"},"name" : "write","_meta":{"a":1}}"#,
+                Some("write"),
+            ),
+            (r#"{"name":"writ\u0065","arguments":{}}"#, Some("write")),
+            (r#"{"nam\u0065":"write"}"#, Some("write")),
+            (r#"{"name":7}"#, None),
+            (r#"{"arguments":{"name":"write"}}"#, None),
+            ("{}", None),
+        ] {
+            let message = format!(r#"{{"jsonrpc":"2.0","id":1,"params": {params},"method":"tools/call"}}"#);
+            let parsed = parse(&Bytes::from(message), &Limits::default());
+            let Ok(Payload::One(Message::Request(request))) = parsed else {
+                panic!("{params}")
+            };
+            assert_eq!(request.params.name().as_deref(), name, "{params}");
         }
     }
 

@@ -1,7 +1,9 @@
 //! The caller and the session id.
 
 use crate::inline_str::InlineStr;
+use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// The caller, as an authentication layer identifies it: an issuer and a subject. It does not contain the bytes of a token,
@@ -9,19 +11,40 @@ use std::sync::Arc;
 /// principals they do not exist.
 ///
 /// An auth layer puts a `Principal` into the request's extensions. Without one every caller is [`Principal::anonymous`].
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default, serde::Serialize, serde::Deserialize)]
-pub struct Principal {
+///
+/// Cheap to clone: every request does it. Clones of one principal are compared by address first.
+#[derive(Clone, Default, serde::Serialize, serde::Deserialize)]
+#[serde(from = "PrincipalName", into = "PrincipalName")]
+pub struct Principal(Option<Arc<PrincipalName>>); // `None` if both names are empty, so that equal principals compare as equal
+
+/// The form of a principal in stores.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+#[serde(rename = "Principal")]
+struct PrincipalName {
     issuer: Arc<str>,
     subject: Arc<str>,
+}
+
+impl From<PrincipalName> for Principal {
+    fn from(name: PrincipalName) -> Self {
+        let is_anonymous = name.issuer.is_empty() && name.subject.is_empty();
+        Principal((!is_anonymous).then(|| Arc::new(name)))
+    }
+}
+
+impl From<Principal> for PrincipalName {
+    fn from(principal: Principal) -> Self {
+        principal
+            .0
+            .map_or_else(PrincipalName::default, |name| PrincipalName::clone(&name))
+    }
 }
 
 impl Principal {
     /// A caller with a name that the issuer chose.
     pub fn new(issuer: impl Into<Arc<str>>, subject: impl Into<Arc<str>>) -> Self {
-        Principal {
-            issuer: issuer.into(),
-            subject: subject.into(),
-        }
+        let (issuer, subject) = (issuer.into(), subject.into());
+        PrincipalName { issuer, subject }.into()
     }
 
     /// The one principal of an endpoint without authentication.
@@ -31,17 +54,56 @@ impl Principal {
 
     /// Whether this is the anonymous principal, to which limits per principal do not apply.
     pub fn is_anonymous(&self) -> bool {
-        self.issuer.is_empty() && self.subject.is_empty()
+        self.0.is_none()
     }
 
     /// The issuer of the subject.
     pub fn issuer(&self) -> &str {
-        &self.issuer
+        self.0.as_ref().map_or("", |name| &name.issuer)
     }
 
     /// The name of the caller at the issuer.
     pub fn subject(&self) -> &str {
-        &self.subject
+        self.0.as_ref().map_or("", |name| &name.subject)
+    }
+}
+
+impl PartialEq for Principal {
+    fn eq(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other) || one == other,
+            (None, None) => true,
+            _ => false,
+        }
+    }
+}
+
+impl Eq for Principal {}
+
+impl Hash for Principal {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.issuer(), self.subject()).hash(state);
+    }
+}
+
+impl PartialOrd for Principal {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Principal {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.issuer(), self.subject()).cmp(&(other.issuer(), other.subject()))
+    }
+}
+
+impl fmt::Debug for Principal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Principal")
+            .field("issuer", &self.issuer())
+            .field("subject", &self.subject())
+            .finish()
     }
 }
 

@@ -25,6 +25,7 @@ pub(crate) mod peer;
 pub(crate) mod progress_message;
 pub(crate) mod reply;
 pub(crate) mod request;
+pub(crate) mod request_extensions;
 pub(crate) mod request_meta;
 pub(crate) mod request_state;
 pub(crate) mod response_future;

@@ -25,4 +25,5 @@ pub(crate) mod shutdown;
 pub(crate) mod snapshot;
 mod start;
 pub(crate) mod stdio;
+mod unloader;
 pub(crate) mod watched_request;

@@ -110,7 +110,7 @@ pub use endpoint::service::McpService;
 pub use endpoint::snapshot::ChangeCursor;
 pub use node::handler_options::HandlerOptions;
 pub use node::limits::{Limits, Timing};
-pub use node::observe::{CallFacts, CallOutcome, Observe, RefusedRequest, SessionFacts};
+pub use node::observe::{CallFacts, CallOutcome, Observe, RefusedRequest, ResumeFacts, SessionFacts};
 pub use node::restore_policy::Restore;
 pub use node::server_info::ServerInfo;
 pub use node::session_end::SessionEnd;
@@ -128,7 +128,7 @@ pub use session::previous_state::PreviousState;
 pub use stream::body::Body;
 
 pub use rethread_proto::auth;
-pub use rethread_proto::auth::Caller;
+pub use rethread_proto::auth::{Caller, CallerFacts};
 pub use rethread_proto::clock::Wall;
 pub use rethread_proto::event_id;
 pub use rethread_proto::exchange::SseUpgradeDelay;

@@ -74,6 +74,8 @@ pub(crate) struct NodeConfig {
 pub(crate) struct Node {
     pub(crate) name: Arc<str>,
     pub(crate) store: Arc<dyn Store>,
+    /// Whether the store may have other nodes. Every request asks several times.
+    is_in_cluster: bool,
     pub(crate) retention: Retention,
     streams: RwLock<StreamConstants>,
     pub(crate) limits: CurrentLimits,
@@ -159,6 +161,7 @@ impl Node {
             streams: RwLock::new(StreamConstants::new(&limits, retention, &name)),
             name,
             retention,
+            is_in_cluster: store.cluster().is_some(),
             store,
             limits: CurrentLimits::new(&limits),
             timing,
@@ -206,8 +209,9 @@ impl Node {
         if !self.calls.enter(self.limits.calls()) {
             return Err(Reason::Overloaded("calls"));
         }
+        // Anonymous callers have no count of their own: they need not take the lock that all calls share.
         let limit = self.limits.calls_per_principal();
-        if self.calls_per_principal.lock().enter(principal, limit) {
+        if principal.is_anonymous() || self.calls_per_principal.lock().enter(principal, limit) {
             return Ok(());
         }
         self.calls.leave();
@@ -216,7 +220,9 @@ impl Node {
 
     pub(crate) fn end_call(&self, principal: &Principal) {
         self.calls.leave();
-        self.calls_per_principal.lock().leave(principal);
+        if !principal.is_anonymous() {
+            self.calls_per_principal.lock().leave(principal);
+        }
     }
 
     /// A call waits for input: it no longer counts for its principal.
@@ -244,7 +250,10 @@ impl Node {
 
     /// The cluster part of the store, if there may be other nodes.
     pub(crate) fn cluster(&self) -> Option<&dyn ClusterStore> {
-        self.store.cluster()
+        match self.is_in_cluster {
+            true => self.store.cluster(),
+            false => None,
+        }
     }
 
     /// Encrypts the request states that clients hold.

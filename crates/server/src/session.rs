@@ -28,6 +28,7 @@ mod stage;
 mod streams;
 pub(crate) mod subscriptions;
 mod summary;
+mod unload;
 pub(crate) mod view;
 
 pub(crate) use complete_stream::CompleteStream;
@@ -37,7 +38,7 @@ pub(crate) use persistence::PendingEnd;
 use crate::node::Node;
 use crate::node::server_info::declares;
 use crate::stream::Stream;
-use crate::stream::remote_body::RemoteReader;
+use crate::stream::remote_reader::RemoteReader;
 use admissions::Admissions;
 use bytes::Bytes;
 use call_table::CallTable;
@@ -166,6 +167,7 @@ impl Session {
     pub(crate) fn from_view(node: &Arc<Node>, key: SessionKey, view: &SessionView, queue: StoredQueue) -> Arc<Self> {
         let session = Self::build(node, key, Transport::Streamable, view.record.epoch);
         session.push.restore(queue, node.clock.now());
+        session.mark_used(); // a request needs it
         session.set_view(view);
         session.apply_record(&view.record);
         session
@@ -316,11 +318,6 @@ impl Session {
         let is_free = self.uses.load(Ordering::Relaxed) == 0 && self.transport == Transport::Streamable;
         let used = Mono::from_millis(self.last_used.load(Ordering::Relaxed));
         is_free.then(|| now.since(used))
-    }
-
-    /// Whether nobody has used the session since `initialize`, for at least `limit`.
-    pub(crate) fn was_never_used(&self, now: Mono, limit: Duration) -> bool {
-        !self.was_used.load(Ordering::Relaxed) && self.unused_for(now).is_some_and(|unused| unused >= limit)
     }
 
     /// The client sent `notifications/initialized`.

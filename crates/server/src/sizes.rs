@@ -4,6 +4,7 @@
 use crate::call::active_call::ActiveCall;
 use crate::call::call_scope::{CallScope, StatelessScope};
 use crate::call::exchange::Exchange;
+use crate::call::request_extensions::RequestExtensions;
 use crate::call::request_meta::{ClientMeta, RequestMeta};
 use crate::{Call, Context, Handler, McpService, Reply, RpcError};
 use bytes::Bytes;
@@ -55,7 +56,7 @@ async fn d8_values_of_every_call_fit_into_cached_blocks() {
     let meta = RequestMeta::new(request().id, None, Framing::Numbered, ClientMeta::default());
     let exchange = Exchange::stateless(&inner.node, Version::V2026_07_28, scope, meta);
     assert!(matches!(exchange.scope, CallScope::Stateless(_)));
-    let running = ActiveCall::new(exchange, 0, request().method, http::Extensions::new());
+    let running = ActiveCall::new(exchange, 0, request().method, RequestExtensions::default());
     let handler = Arc::clone(&inner.handler).run(Call::new(request(), None), running);
     let sizes = [
         ("the future of a request", size_of_val(&*response)),

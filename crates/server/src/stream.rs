@@ -11,7 +11,7 @@ pub(crate) mod direct_stream;
 pub(crate) mod events;
 pub(crate) mod keep_alive;
 pub(crate) mod reader_body;
-pub(crate) mod remote_body;
+pub(crate) mod remote_reader;
 
 use crate::node::Node;
 use crate::node::telemetry;

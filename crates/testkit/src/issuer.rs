@@ -117,7 +117,7 @@ impl Issuer {
 
     /// The URL of the keys.
     pub fn jwks_url(&self) -> String {
-        format!("{}/jwks", self.url)
+        self.state.jwks_url()
     }
 
     /// The address of the server.
@@ -162,6 +162,10 @@ impl Issuer {
 }
 
 impl IssuerState {
+    fn jwks_url(&self) -> String {
+        format!("{}/jwks", self.url.trim_end_matches('/'))
+    }
+
     async fn answer(&self, mut socket: impl AsyncRead + AsyncWrite + Unpin) -> std::io::Result<()> {
         let mut head = Vec::new();
         let mut chunk = [0; 1024];
@@ -174,7 +178,11 @@ impl IssuerState {
         let head = String::from_utf8_lossy(&head);
         let path = head.split(' ').nth(1).unwrap_or_default();
         let own_path = &self.url[self.url.find("//").map_or(0, |at| at + 2)..];
-        let own_path = own_path.find('/').map_or("", |at| &own_path[at..]);
+        // A final slash is part of the issuer, and not of the paths below it.
+        let own_path = own_path
+            .find('/')
+            .map_or("", |at| &own_path[at..])
+            .trim_end_matches('/');
         let is_keys = path == format!("{own_path}/jwks");
         let is_oauth = path == format!("/.well-known/oauth-authorization-server{own_path}");
         let is_oidc = path == format!("{own_path}/.well-known/openid-configuration");
@@ -198,7 +206,7 @@ impl IssuerState {
                 }
             }
         } else if is_oidc && mode != IssuerMode::Down {
-            let metadata = json!({ "issuer": self.url, "jwks_uri": format!("{}/jwks", self.url) });
+            let metadata = json!({ "issuer": self.url, "jwks_uri": self.jwks_url() });
             (200, metadata.to_string().into_bytes())
         } else if is_oauth {
             (404, Vec::new())

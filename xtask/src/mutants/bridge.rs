@@ -12,8 +12,26 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "bridge up: the state of the gateway reaches the server",
         file: "bridge/up.rs",
-        code: "\"inputResponses\" | \"requestState\" => Member::Remove,",
-        mutated: "\"inputResponses\" => Member::Remove,",
+        code: "\"inputResponses\" | \"requestState\" | \"task\" => Member::Remove,",
+        mutated: "\"inputResponses\" | \"task\" => Member::Remove,",
+    },
+    Mutant {
+        name: "bridge up: the task of a client reaches the server",
+        file: "bridge/up.rs",
+        code: "\"inputResponses\" | \"requestState\" | \"task\" => Member::Remove,",
+        mutated: "\"inputResponses\" | \"requestState\" => Member::Remove,",
+    },
+    Mutant {
+        name: "bridge up: a task is created for a tool that need not run as one",
+        file: "bridge/up/tasks.rs",
+        code: "execution[\"taskSupport\"] == \"required\"",
+        mutated: "execution[\"taskSupport\"] != \"forbidden\"",
+    },
+    Mutant {
+        name: "bridge up: the result of a task loses all of `_meta`",
+        file: "bridge/up/tasks.rs",
+        code: "filter_meta(raw, |key| key == RELATED_TASK)",
+        mutated: "filter_meta(raw, |_| true)",
     },
     Mutant {
         name: "bridge up: all of `_meta` is removed",

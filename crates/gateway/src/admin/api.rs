@@ -34,7 +34,7 @@ impl Admin {
             "/api/v1/snapshot" => {
                 let query = SnapshotQuery::parse(request.uri().query().unwrap_or_default());
                 let response = match query {
-                    Ok(query) => match self.snapshot(&query) {
+                    Ok(query) => match self.snapshot(&query).await {
                         Ok(snapshot) => with_actions(json(snapshot), settings.actions),
                         Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, &format!("{error}\n")),
                     },

@@ -98,7 +98,7 @@ impl Feed {
             let Some(gateway) = self.gateway.upgrade().filter(|_| !readers.is_empty()) else {
                 return;
             };
-            let mut events = look.changes(&gateway, &self.refusals);
+            let mut events = look.changes(&gateway, &self.refusals).await;
             if Instant::now() >= keep_alive {
                 keep_alive = Instant::now() + KEEP_ALIVE;
                 events.push(comment());
@@ -203,7 +203,7 @@ impl Look {
         ]
     }
 
-    fn changes(&mut self, gateway: &Gateway, refusals: &Refusals) -> Vec<Bytes> {
+    async fn changes(&mut self, gateway: &Gateway, refusals: &Refusals) -> Vec<Bytes> {
         let mut events = Vec::new();
         let settings = gateway.settings();
         let children = gateway.guardian.table.all();
@@ -212,7 +212,7 @@ impl Look {
         for mount in &mounts {
             let name: Arc<str> = mount.server.name.as_str().into();
             let look = self.servers.entry(name.to_string()).or_default();
-            look.changes(&mount.mcp, &name, &rows, &mut events);
+            look.changes(&mount.mcp, &name, &rows, &mut events).await;
         }
         self.child_events(&children, &mut events);
         let (count, new) = refusals.after(self.refusals);
@@ -258,14 +258,16 @@ impl Look {
 }
 
 impl ServerLook {
-    fn changes(
+    async fn changes(
         &mut self,
         service: &rethread::McpService,
         name: &Arc<str>,
         rows: &RowMaker<'_>,
         events: &mut Vec<Bytes>,
     ) {
-        let changes = service.changes(&mut self.cursor);
+        let mut changes = service.changes(&mut self.cursor);
+        service.read_stored(&mut changes.opened).await;
+        service.read_stored(&mut changes.changed).await;
         let opened = changes.opened.into_iter().map(|session| (session, true));
         let changed = changes.changed.into_iter().map(|session| (session, false));
         for (session, is_new) in opened.chain(changed) {

@@ -279,7 +279,7 @@ impl GatewayTotals {
 
 impl Admin {
     /// The snapshot as JSON.
-    pub(super) fn snapshot(&self, query: &SnapshotQuery) -> serde_json::Result<Vec<u8>> {
+    pub(super) async fn snapshot(&self, query: &SnapshotQuery) -> serde_json::Result<Vec<u8>> {
         let gateway = &*self.gateway;
         let settings = gateway.settings();
         let children = gateway.guardian.table.all();
@@ -294,7 +294,8 @@ impl Admin {
             let asked = query.for_server(&name);
             let is_listed = asked.is_some();
             let asked = asked.unwrap_or_else(|| Query::default().with(|query| query.limit = 0));
-            let page = mount.mcp.snapshot(&asked);
+            let mut page = mount.mcp.snapshot(&asked);
+            mount.mcp.read_stored(&mut page.sessions).await;
             totals.add(&page.totals);
             has_more |= is_listed && page.next.is_some();
             sessions.extend(page.sessions.into_iter().map(|session| rows.row(&name, session)));

@@ -2,9 +2,9 @@
 
 use super::{AuditEvent, AuditPrincipal};
 use crate::output;
-use serde::Serialize;
 use std::cell::RefCell;
 use std::io::Write as _;
+use std::net::IpAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The largest buffer that a thread keeps.
@@ -52,46 +52,95 @@ impl LineBuffer {
             target,
             outcome,
             reason,
-            duration_ms,
+            duration,
             params,
         } = event;
-        self.value("\",\"event\":", Some(event));
-        self.value(",\"server\":", server.as_ref());
+        self.text("\",\"event\":", Some(event));
+        self.text(",\"server\":", *server);
         if let Some(AuditPrincipal {
             provider,
             issuer,
             subject,
         }) = principal
         {
-            self.value(",\"principal\":{\"provider\":", Some(provider));
-            self.value(",\"issuer\":", Some(issuer));
-            self.value(",\"subject\":", Some(subject));
+            self.text(",\"principal\":{\"provider\":", Some(provider));
+            self.text(",\"issuer\":", Some(issuer));
+            self.text(",\"subject\":", Some(subject));
             self.bytes.push(b'}');
         }
         if let Some(tag) = session {
-            let _ = write!(self.bytes, ",\"session\":\"{tag}\"");
+            self.bytes.extend_from_slice(b",\"session\":\"");
+            self.bytes.extend_from_slice(&tag.hex_digits());
+            self.bytes.push(b'"');
         }
         if let Some(peer) = peer {
-            let _ = write!(self.bytes, ",\"peer\":\"{peer}\"");
+            self.bytes.extend_from_slice(b",\"peer\":\"");
+            self.address(*peer);
+            self.bytes.push(b'"');
         }
-        self.value(",\"revision\":", revision.as_ref());
-        self.value(",\"method\":", method.as_ref());
-        self.value(",\"tool\":", tool.as_ref());
-        self.value(",\"action\":", action.as_ref());
-        self.value(",\"target\":", target.as_ref());
-        self.value(",\"outcome\":", outcome.as_ref());
-        self.value(",\"reason\":", reason.as_ref());
-        self.value(",\"duration_ms\":", duration_ms.as_ref());
-        self.value(",\"params\":", params.as_ref());
+        self.text(",\"revision\":", *revision);
+        self.text(",\"method\":", *method);
+        self.text(",\"tool\":", *tool);
+        self.text(",\"action\":", *action);
+        self.text(",\"target\":", *target);
+        self.text(",\"outcome\":", *outcome);
+        self.text(",\"reason\":", *reason);
+        if let Some(duration) = duration {
+            self.bytes.extend_from_slice(b",\"duration_ms\":");
+            self.millis(*duration);
+        }
+        if let Some(params) = params {
+            self.bytes.extend_from_slice(b",\"params\":");
+            self.bytes.extend_from_slice(params.get().as_bytes());
+        }
         self.bytes.push(b'}');
     }
 
-    /// A member with its value, if it has one. The name is JSON already.
-    fn value<T: Serialize + ?Sized>(&mut self, name: &str, value: Option<&T>) {
-        if let Some(value) = value {
-            self.bytes.extend_from_slice(name.as_bytes());
-            let _ = serde_json::to_writer(&mut self.bytes, value); // these types can be written, and a buffer takes everything
+    /// A member with a text, if it has one. The name is JSON already.
+    fn text(&mut self, name: &str, text: Option<&str>) {
+        let Some(text) = text else { return };
+        self.bytes.extend_from_slice(name.as_bytes());
+        if text.bytes().any(|byte| byte < b' ' || byte == b'"' || byte == b'\\') {
+            let _ = serde_json::to_writer(&mut self.bytes, text); // a text can be written, and a buffer takes everything
+            return;
         }
+        self.bytes.push(b'"');
+        self.bytes.extend_from_slice(text.as_bytes());
+        self.bytes.push(b'"');
+    }
+
+    /// Without `core::fmt`, because nearly every line has an address.
+    fn address(&mut self, address: IpAddr) {
+        let IpAddr::V4(address) = address else {
+            let _ = write!(self.bytes, "{address}");
+            return;
+        };
+        for (at, octet) in address.octets().into_iter().enumerate() {
+            if at > 0 {
+                self.bytes.push(b'.');
+            }
+            self.number(octet.into(), 1);
+        }
+    }
+
+    /// Milliseconds, to the microsecond.
+    fn millis(&mut self, duration: Duration) {
+        let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        self.number(micros / 1000, 1);
+        self.bytes.push(b'.');
+        self.number(micros % 1000, 3);
+    }
+
+    /// A number with at least so many digits.
+    fn number(&mut self, mut number: u64, least_digits: usize) {
+        let mut digits = [b'0'; 20];
+        let mut first = digits.len();
+        while number > 0 || digits.len() - first < least_digits {
+            first -= 1;
+            digits[first] = b'0' + (number % 10) as u8;
+            number /= 10;
+        }
+        self.bytes.extend_from_slice(&digits[first..]);
     }
 
     /// The time in the form of the log. The calendar is computed once in a second.
@@ -111,7 +160,9 @@ impl LineBuffer {
         if let Some((_, text)) = &self.second {
             self.bytes.extend_from_slice(text.as_bytes());
         }
-        let _ = write!(self.bytes, ".{:06}Z", now.subsec_micros());
+        self.bytes.push(b'.');
+        self.number(now.subsec_micros().into(), 6);
+        self.bytes.push(b'Z');
     }
 }
 
@@ -148,7 +199,7 @@ mod tests {
             target: Some("7"),
             outcome: Some("ok"),
             reason: Some("-32603"),
-            duration_ms: Some(12.5),
+            duration: Some(Duration::from_micros(12_050)),
             params: Some(RawValue::from_string("{\"a\":1}".to_owned()).unwrap()),
         };
         let text = line(&event);
@@ -156,7 +207,7 @@ mod tests {
         let expected = concat!(
             r#":"call","server":"a\"b","principal":{"provider":"corp","issuer":"https://idp","subject":"x\ny"},"#,
             r#""session":"6b86b273ff34fce1","peer":"192.0.2.7","revision":"2025-11-25","method":"tools/call","#,
-            r#""tool":"say \u001b[31m","action":"end","target":"7","outcome":"ok","reason":"-32603","duration_ms":12.5,"#,
+            r#""tool":"say \u001b[31m","action":"end","target":"7","outcome":"ok","reason":"-32603","duration_ms":12.050,"#,
             r#""params":{"a":1}}"#
         );
         assert_eq!(rest, expected);
@@ -165,6 +216,19 @@ mod tests {
             .and_then(|time| time.strip_suffix('"'));
         let time = time.unwrap();
         assert_eq!(time.len(), "2026-11-17T15:00:00.000000Z".len(), "{time}");
+        let peer = |text: &str| {
+            let event = AuditEvent {
+                peer: Some(text.parse().unwrap()),
+                duration: Some(Duration::from_nanos(999)),
+                ..AuditEvent::default()
+            };
+            let line: serde_json::Value = serde_json::from_str(&line(&event)).unwrap();
+            assert_eq!(line["duration_ms"], 0.0);
+            line["peer"].as_str().unwrap().to_owned()
+        };
+        for address in ["0.0.0.0", "10.200.255.9", "::1", "2001:db8::7"] {
+            assert_eq!(peer(address), address);
+        }
         let empty = line(&AuditEvent {
             event: "operator",
             ..AuditEvent::default()

@@ -61,7 +61,7 @@ pub(crate) static SESSION_UNUSED: TypedOption<Duration> = TypedOption {
         ),
         env: Some("RETHREAD_SESSION_UNUSED"),
         default: DefaultValue::Text("5m"),
-        help: "When a session that was opened and never used leaves the memory",
+        help: "How long a session may be unused before it leaves the memory",
         reload: Reload::NeedsRestart {
             differs: |old, new| old.session_unused != new.session_unused,
             keep: |old, new| new.session_unused = old.session_unused,

@@ -17,6 +17,8 @@ pub(super) struct ChildSlot<C> {
     created: Instant,
     /// No child may be started any more.
     pub(super) stopped: bool,
+    /// Receives the last messages of a child that hibernates.
+    last_messages: Option<JoinHandle<()>>,
 }
 
 /// A child with the task that receives its unsolicited messages. Dropping it ends the child.
@@ -43,10 +45,10 @@ impl RunningChild {
         UpstreamUse::new(&self.connection)
     }
 
-    /// Stops the child. Messages that it sends until its exit are still received.
-    pub(super) fn hibernate(mut self) {
-        self.receive_task.detach();
+    /// Stops the child. Returns the task that still receives the messages that it sends until its exit.
+    fn hibernate(mut self) -> Option<JoinHandle<()>> {
         self.connection.stop();
+        self.receive_task.detach()
     }
 }
 
@@ -69,8 +71,8 @@ impl AbortOnDrop {
     }
 
     /// The task ends by itself.
-    fn detach(&mut self) {
-        self.0 = None;
+    fn detach(&mut self) -> Option<JoinHandle<()>> {
+        self.0.take()
     }
 }
 
@@ -89,7 +91,22 @@ impl<C> Default for ChildSlot<C> {
             backoff: RestartBackoff::default(),
             created: Instant::now(),
             stopped: false,
+            last_messages: None,
         }
+    }
+}
+
+impl ChildSlot<RunningChild> {
+    /// Stops the child. Messages that it sends until its exit are still received.
+    pub(super) fn hibernate(&mut self) {
+        if let Some(child) = self.child.take() {
+            self.last_messages = child.hibernate();
+        }
+    }
+
+    /// Whether the messages of a child that was stopped are received.
+    pub(super) fn has_received_all(&self) -> bool {
+        self.last_messages.as_ref().is_none_or(JoinHandle::is_finished)
     }
 }
 

@@ -17,10 +17,10 @@ use tokio::task::JoinSet;
 
 /// The pause between two warnings about requests without a session.
 const SESSIONLESS_WARNING_INTERVAL: Duration = Duration::from_secs(3600);
-/// How long the header params of tools are kept for callers that share nothing.
-const HEADER_PARAMS_TTL: Duration = Duration::from_secs(60);
+/// How long the tools are kept for callers that share nothing.
+const TOOLS_TTL: Duration = Duration::from_secs(60);
 /// How many such entries are kept. Beyond: the tools are listed for each call.
-const MAX_CACHED_HEADER_PARAMS: usize = 64;
+const MAX_CACHED_TOOL_LISTS: usize = 64;
 
 impl Relay {
     /// The lease of a modern caller. The flag says whether later requests find it again.
@@ -72,22 +72,22 @@ impl Relay {
         // A lease of one request cannot keep them.
         let key = fingerprint(&facts.capabilities);
         let known = {
-            let mut cache = self.0.unshared_header_params.lock();
-            cache.retain(|_, (since, _)| since.elapsed() < HEADER_PARAMS_TTL);
+            let mut cache = self.0.unshared_tools.lock();
+            cache.retain(|_, (since, _)| since.elapsed() < TOOLS_TTL);
             cache.get(&key).map(|(_, known)| Arc::clone(known))
         };
         let known = match known {
             Some(known) => known,
             None => {
-                let fetched = lease.tool_header_params().await.ok()?;
-                let mut cache = self.0.unshared_header_params.lock();
-                if cache.len() < MAX_CACHED_HEADER_PARAMS {
+                let fetched = lease.tools().await.ok()?;
+                let mut cache = self.0.unshared_tools.lock();
+                if cache.len() < MAX_CACHED_TOOL_LISTS {
                     cache.insert(key, (Instant::now(), Arc::clone(&fetched)));
                 }
                 fetched
             }
         };
-        known.get(tool).cloned()
+        known.header_params(tool)
     }
 
     /// The child of a stateless caller. Fails beyond `2 * max_children` callers.

@@ -13,7 +13,7 @@ pub(super) use leased::LeaseUse;
 
 use super::bridge_metrics;
 use super::child_slot::AbortOnDrop;
-use super::header_params::{self, ToolHeaderParams};
+use super::tool_list::{self, ToolList};
 use super::unavailable::{start_error, unavailable_error, with_timeout};
 use crate::child::{ChildKind, ChildOwner, ChildPool, ChildStart, OverflowPolicy, RestartBackoff, StartedChild};
 use crate::settings::BridgeSettings;
@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Mutex as AsyncMutex, OnceCell};
 
 /// How long a child may take to answer a small request of the gateway itself.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Distinguishes the leases of one server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -55,7 +55,7 @@ pub(super) struct Lease {
     hub: Arc<Hub>,
     /// One change of the subscribed URIs at a time.
     subscribing: AsyncMutex<()>,
-    header_params: AsyncMutex<Option<Arc<ToolHeaderParams>>>,
+    tools: AsyncMutex<Option<Arc<ToolList>>>,
     backoff: Mutex<RestartBackoff>,
     /// The time base of `backoff`.
     created: Instant,
@@ -92,7 +92,7 @@ impl Lease {
             slots: SlotQueue::new(limit),
             hub: Arc::default(),
             subscribing: AsyncMutex::default(),
-            header_params: AsyncMutex::default(),
+            tools: AsyncMutex::default(),
             backoff: Mutex::default(),
             created: Instant::now(),
         })
@@ -231,20 +231,30 @@ impl Lease {
 
     /// The header params of a tool.
     pub(super) async fn header_params(self: &Arc<Self>, tool: &str) -> Option<Arc<HeaderParams>> {
-        self.tool_header_params().await.ok()?.get(tool).cloned()
+        self.tools().await.ok()?.header_params(tool)
     }
 
-    /// The header params of all tools.
-    pub(super) async fn tool_header_params(self: &Arc<Self>) -> Result<Arc<ToolHeaderParams>, RpcError> {
-        let mut cache = self.header_params.lock().await;
+    /// The tools of the server.
+    pub(super) async fn tools(self: &Arc<Self>) -> Result<Arc<ToolList>, RpcError> {
+        let known = self.tools.lock().await.clone();
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let mut leased = self.child(false).await?;
+        let listed = self.list_tools(leased.connection()).await?;
+        leased.finish();
+        Ok(listed)
+    }
+
+    /// The same with a child that the caller uses.
+    async fn list_tools(&self, connection: &Arc<dyn Upstream>) -> Result<Arc<ToolList>, RpcError> {
+        let mut cache = self.tools.lock().await;
         if let Some(known) = &*cache {
             return Ok(Arc::clone(known));
         }
-        let mut leased = self.child(false).await?;
         let limit = self.pool.spawner().server.start_timeout;
-        let fetch = header_params::fetch(leased.connection(), None);
+        let fetch = tool_list::fetch(connection, None);
         let fetched = Arc::new(with_timeout(limit, "list its tools", fetch).await?);
-        leased.finish();
         *cache = Some(Arc::clone(&fetched));
         Ok(fetched)
     }
@@ -409,7 +419,7 @@ async fn receive(
             UnsolicitedMessage::Notification { method, params } => match up::change(&method, &params) {
                 Some(change) => {
                     if change == Change::Tools {
-                        *lease.header_params.lock().await = None;
+                        *lease.tools.lock().await = None;
                     }
                     lease.hub.report(&change);
                 }

@@ -88,6 +88,13 @@ impl SessionChild {
         self.slot.try_lock().is_ok_and(|slot| slot.child().is_none())
     }
 
+    /// Whether no process runs or stops, and none is started: the session has no messages to expect.
+    pub(super) fn has_no_process(&self) -> bool {
+        self.slot
+            .try_lock()
+            .is_ok_and(|slot| slot.live_child().is_none() && slot.has_received_all())
+    }
+
     /// Ends the child, and waits for its exit.
     pub(super) async fn stop(&self) {
         child_slot::stop(&self.slot).await;
@@ -210,11 +217,11 @@ impl ChildOwner for SessionChild {
         if !is_unneeded {
             return false;
         }
-        if let Some(child) = slot.take() {
+        if let Some(child) = slot.child() {
             let running = self.pool.counts().running;
             child.connection.record(LifeEvent::Hibernated { cause, running });
-            child.hibernate();
         }
+        slot.hibernate();
         true
     }
 }

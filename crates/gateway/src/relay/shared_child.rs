@@ -1,7 +1,7 @@
 //! The child of all stateless requests of one caller (GW-07).
 
 use super::child_slot::{self, AbortOnDrop, ChildSlot, RunningChild};
-use super::header_params::{self, ToolHeaderParams};
+use super::tool_list::{self, ToolList};
 use super::unavailable::{start_error, unavailable_error, with_timeout};
 use crate::child::{ChildKind, ChildOwner, ChildPool, ChildStart, OverflowPolicy, StartError, StartedChild};
 use crate::upstream::codec::gateway_request_meta;
@@ -33,13 +33,13 @@ pub(super) struct SharedChild {
 }
 
 /// Header params of the tools. `None` until the first use, and after a change of the tool list.
-type HeaderParamsCache = Arc<Mutex<Option<Arc<ToolHeaderParams>>>>;
+type ToolCache = Arc<Mutex<Option<Arc<ToolList>>>>;
 
 struct SharedRunningChild {
     child: RunningChild,
     /// Holds the gateway's own subscription, which is not a use of the child.
     _watch_task: AbortOnDrop,
-    header_params: HeaderParamsCache,
+    header_params: ToolCache,
 }
 
 impl AsRef<RunningChild> for SharedRunningChild {
@@ -129,12 +129,12 @@ impl SharedChild {
             let fetched = with_timeout(
                 limit,
                 "list its tools",
-                header_params::fetch(&connection, Some(gateway_request_meta())),
+                tool_list::fetch(&connection, Some(gateway_request_meta())),
             )
             .await;
             *cache = fetched.ok().map(Arc::new);
         }
-        cache.as_ref()?.get(tool).cloned()
+        cache.as_ref()?.header_params(tool)
     }
 
     /// The result of `server/discover`, kept for its `ttlMs`.
@@ -191,7 +191,7 @@ fn receive(child: StartedChild) -> SharedRunningChild {
         connection,
         messages,
     } = child;
-    let header_params = HeaderParamsCache::default();
+    let header_params = ToolCache::default();
     let receive_task = tokio::spawn(reject_questions(Arc::clone(&connection), messages));
     let watch_task = tokio::spawn(watch_tools(Arc::downgrade(&connection), Arc::clone(&header_params)));
     SharedRunningChild {
@@ -212,7 +212,7 @@ async fn reject_questions(connection: Arc<dyn Upstream>, mut messages: bounded::
 }
 
 /// Clears the cache when the child reports that its tools have changed.
-async fn watch_tools(connection: Weak<dyn Upstream>, cache: HeaderParamsCache) {
+async fn watch_tools(connection: Weak<dyn Upstream>, cache: ToolCache) {
     let params = json!({ "_meta": gateway_request_meta(), "notifications": { "toolsListChanged": true } });
     let call = match connection.upgrade() {
         Some(connection) => {

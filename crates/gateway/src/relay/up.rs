@@ -1,12 +1,14 @@
 //! A request of a modern client in front of a legacy server (requirements 4.1).
 
+use super::NamedParams;
 use super::call::{raw_json, token_expired};
-use super::lease::{Lease, LeaseUse};
-use crate::upstream::{UpstreamMessage, UpstreamQuestion, codec, parse_upstream_error};
+use super::lease::{Lease, LeaseUse, REQUEST_TIMEOUT};
+use super::unavailable::with_timeout;
+use crate::upstream::{Upstream, UpstreamCall, UpstreamMessage, UpstreamQuestion, codec, parse_upstream_error};
 use bytes::Bytes;
 use rethread::{Answer, AskError, Call, Context, Reply, Revisions, RpcError};
 use rethread_proto::bridge::Dropped;
-use rethread_proto::bridge::up::{self, ClientFacts, ErrorReply};
+use rethread_proto::bridge::up::{self, ClientFacts, ErrorReply, tasks};
 use rethread_proto::jsonrpc::{Params, RequestId};
 use rethread_proto::mrtr::{InputMethod, allows_input_required};
 use rethread_proto::subscription::{Change, Filter, FilterLimits};
@@ -60,7 +62,16 @@ pub(super) async fn call(
         cx,
         questions: Questions::default(),
     };
-    call.run(&up::request_params(params)).await
+    let params = up::request_params(params);
+    let tool = (method == "tools/call").then(|| tool_name(&params)).flatten();
+    match tool {
+        Some(tool) if call.leased.requires_task(&tool).await? => call.run_task(&params).await,
+        _ => call.run(&params).await,
+    }
+}
+
+fn tool_name(params: &[u8]) -> Option<String> {
+    serde_json::from_slice::<NamedParams>(params).ok()?.name
 }
 
 /// A call at a child.
@@ -73,48 +84,108 @@ struct UpCall<'a> {
     questions: Questions,
 }
 
+/// The outcome of one step of a call.
+enum Step<T> {
+    /// A message was relayed.
+    Relayed,
+    /// The call has its response.
+    Response(Result<Bytes, RpcError>),
+    /// The other future is ready.
+    Other(T),
+}
+
 impl UpCall<'_> {
     async fn run(mut self, params: &Bytes) -> Result<Reply, RpcError> {
         let connection = self.leased.connection();
-        let mut call = match self.leased.is_alone() {
+        let call = match self.leased.is_alone() {
             true => connection.call_alone(self.method, params).await?,
             false => connection.call(self.method, params).await?,
         };
+        let outcome = self.response(call).await?;
+        self.leased.finish();
+        self.reply(outcome)
+    }
+
+    /// Runs a tool that runs only as a task: creates the task, and waits for its result.
+    async fn run_task(mut self, params: &Bytes) -> Result<Reply, RpcError> {
+        let connection = Arc::clone(self.leased.connection());
+        let mut call = connection.open_client_call(self.leased.is_alone())?;
+        let creation = call.prepare("tools/call", &tasks::task_params(params));
+        // In a task of its own: a client that leaves meanwhile cancels the task, and needs its id for that.
+        let mut created = tokio::spawn(async move { creation.await.map(|result| OpenTask::of(connection, result)) });
+        let created = loop {
+            if let Step::Other(created) = self.step(&mut call, &mut created).await? {
+                break created.map_err(|e| RpcError::internal(e.to_string()))?;
+            }
+        };
+        let mut task = match created {
+            Err(error) => {
+                self.leased.finish();
+                return self.reply(Err(error));
+            }
+            Ok(Err(result)) => {
+                self.leased.finish();
+                return self.reply(Ok(result)); // the server runs it as an ordinary call
+            }
+            Ok(Ok(task)) => task,
+        };
+        call.begin("tasks/result", &tasks::task_reference(&task.id)).await?;
+        let outcome = self.response(call).await?;
+        task.is_finished = true;
+        self.leased.finish();
+        self.reply(outcome.map(|result| tasks::task_result(&result)))
+    }
+
+    /// Relays the messages of the call until its response.
+    async fn response(&mut self, mut call: UpstreamCall) -> Result<Result<Bytes, RpcError>, RpcError> {
+        let mut never = std::future::pending::<()>();
         loop {
-            let message = tokio::select! {
-                message = call.next() => message,
-                answered = self.questions.next() => {
-                    let (id, answer) = answered;
-                    self.leased.connection().answer(&id, answer.as_deref()).await;
-                    continue;
-                }
-                () = self.cx.cancelled() => {
-                    // The questions first, so that the child does not wait for them. Dropping `call` then cancels it.
-                    for (id, method) in self.questions.take_open() {
-                        let answer = up::answer_expired(method);
-                        self.leased.connection().answer(&id, answer.as_deref()).await;
-                    }
-                    return Err(RpcError::internal("cancelled"));
-                }
-            };
-            match message {
-                None => return Err(call.no_response_error()),
-                Some(UpstreamMessage::Response(outcome)) => {
-                    self.leased.finish();
-                    return self.reply(outcome);
-                }
-                Some(UpstreamMessage::Notification { method, params }) => self.notify(&method, &params).await?,
-                Some(UpstreamMessage::Question(question)) => self.ask(question).await,
-                Some(UpstreamMessage::QuestionCancelled(id)) => self.questions.withdraw(&id),
-                Some(UpstreamMessage::CloseConnection | UpstreamMessage::SubscriptionEnded) => {}
+            if let Step::Response(outcome) = self.step(&mut call, &mut never).await? {
+                return Ok(outcome);
             }
         }
     }
 
-    fn reply(&self, outcome: Result<Bytes, Bytes>) -> Result<Reply, RpcError> {
+    /// Relays one message of the call, unless `other` is ready.
+    async fn step<T>(
+        &mut self,
+        call: &mut UpstreamCall,
+        other: &mut (impl Future<Output = T> + Unpin),
+    ) -> Result<Step<T>, RpcError> {
+        let message = tokio::select! {
+            message = call.next() => message,
+            other = other => return Ok(Step::Other(other)),
+            answered = self.questions.next() => {
+                let (id, answer) = answered;
+                self.leased.connection().answer(&id, answer.as_deref()).await;
+                return Ok(Step::Relayed);
+            }
+            () = self.cx.cancelled() => {
+                // The questions first, so that the child does not wait for them. Dropping `call` then cancels it.
+                for (id, method) in self.questions.take_open() {
+                    let answer = up::answer_expired(method);
+                    self.leased.connection().answer(&id, answer.as_deref()).await;
+                }
+                return Err(RpcError::internal("cancelled"));
+            }
+        };
+        match message {
+            None => return Err(call.no_response_error()),
+            Some(UpstreamMessage::Response(outcome)) => {
+                return Ok(Step::Response(outcome.map_err(|error| parse_upstream_error(&error))));
+            }
+            Some(UpstreamMessage::Notification { method, params }) => self.notify(&method, &params).await?,
+            Some(UpstreamMessage::Question(question)) => self.ask(question).await,
+            Some(UpstreamMessage::QuestionCancelled(id)) => self.questions.withdraw(&id),
+            Some(UpstreamMessage::CloseConnection | UpstreamMessage::SubscriptionEnded) => {}
+        }
+        Ok(Step::Relayed)
+    }
+
+    fn reply(&self, outcome: Result<Bytes, RpcError>) -> Result<Reply, RpcError> {
         let error = match outcome {
             Ok(result) => return Ok(Reply::raw(up::result(self.method, &result))),
-            Err(error) => parse_upstream_error(&error),
+            Err(error) => error,
         };
         match up::error(self.method, error, self.cx.client()) {
             ErrorReply::Error(error) => Err(error),
@@ -159,6 +230,42 @@ impl UpCall<'_> {
                 self.leased.connection().answer(&id, Err(&error)).await;
             }
         }
+    }
+}
+
+/// A task at a child. Dropping it cancels the task, unless it has finished (CAN-05).
+struct OpenTask {
+    connection: Arc<dyn Upstream>,
+    id: String,
+    is_finished: bool,
+}
+
+impl OpenTask {
+    /// The task that a result has created, or the result if it has created none.
+    fn of(connection: Arc<dyn Upstream>, result: Bytes) -> Result<Self, Bytes> {
+        match tasks::created_task(&result) {
+            Some(id) => Ok(OpenTask {
+                connection,
+                id,
+                is_finished: false,
+            }),
+            None => Err(result),
+        }
+    }
+}
+
+impl Drop for OpenTask {
+    fn drop(&mut self) {
+        if self.is_finished || !self.connection.is_alive() {
+            return;
+        }
+        let (connection, params) = (Arc::clone(&self.connection), tasks::task_reference(&self.id));
+        tokio::spawn(async move {
+            let request = connection.request("tasks/cancel", &params);
+            if let Err(error) = with_timeout(REQUEST_TIMEOUT, "cancel a task", request).await {
+                tracing::debug!(%error, "child does not cancel a task");
+            }
+        });
     }
 }
 

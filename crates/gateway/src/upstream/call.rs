@@ -45,18 +45,45 @@ impl UpstreamCall {
         method: &str,
         params: &Bytes,
     ) -> Result<Self, RpcError> {
+        let mut call = Self::open(upstream, kind, is_alone)?;
+        let params = codec::replace_progress_token(params, call.id);
+        call.begin(method, &params).await?;
+        Ok(call)
+    }
+
+    /// Registers a call whose request follows with [`begin`](Self::begin). Its messages are received from now on.
+    pub(super) fn open(upstream: &Arc<dyn Upstream>, kind: CallKind, is_alone: bool) -> Result<Self, RpcError> {
         let (sender, messages) = bounded::channel(MAX_QUEUED_MESSAGES, MAX_QUEUED_MESSAGE_BYTES);
         let id = upstream.open_call(kind, is_alone, sender)?;
-        // Before the request is sent: a caller that leaves meanwhile cancels it.
-        let call = UpstreamCall {
+        Ok(UpstreamCall {
             upstream: Arc::clone(upstream),
             id,
             messages,
-            completed: false,
-        };
-        let params = codec::replace_progress_token(params, id);
-        upstream.send_call(id, method, &params).await?;
-        Ok(call)
+            completed: true, // nothing is sent that could be cancelled
+        })
+    }
+
+    /// Sends the request of this call. Its progress token is that of `params`.
+    pub(crate) async fn begin(&mut self, method: &str, params: &Bytes) -> Result<(), RpcError> {
+        self.completed = false; // before the request is sent: a caller that leaves meanwhile cancels it
+        self.upstream.send_call(self.id, method, params).await
+    }
+
+    /// Another request of the gateway, whose progress goes to this call. Returns its result.
+    pub(crate) fn prepare(
+        &self,
+        method: &'static str,
+        params: &Bytes,
+    ) -> impl Future<Output = Result<Bytes, RpcError>> + Send + 'static {
+        let (upstream, params) = (
+            Arc::clone(&self.upstream),
+            codec::replace_progress_token(params, self.id),
+        );
+        async move {
+            let mut call = Self::open(&upstream, CallKind::Gateway, false)?;
+            call.begin(method, &params).await?;
+            call.result().await
+        }
     }
 
     /// The next message. `None` if the upstream has ended or has cancelled the call.

@@ -1,23 +1,31 @@
 //! The table of answers to credentials (operators O3), for every way of calling: both eras, GET, DELETE, batches, `/sse`,
 //! `/messages`; and the attacks on it.
 
+use crate::answer_rows::{InvalidToken, InvalidTokens};
 use crate::client::{Client, HttpReply, LATEST};
 use crate::gateway::{Gateway, GatewayBuilder, fake_child_command, wait_until};
+use crate::monitoring::monitor;
 use rethread_testkit::certificates::Authority;
-use rethread_testkit::issuer::{Issuer, IssuerMode, SigningKey, encode, now_seconds};
+use rethread_testkit::issuer::{Issuer, IssuerMode, SigningKey, now_seconds};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-const PUBLIC: &str = "https://mcp.example";
+pub(crate) const PUBLIC: &str = "https://mcp.example";
 const RESOURCE: &str = "https://mcp.example/servers/only/mcp";
 const SECOND: Duration = Duration::from_secs(1);
 
 /// A gateway with one server of both eras. `provider` continues `[auth.jwt.corp]`.
 pub(crate) fn start(builder: GatewayBuilder, issuer: &Issuer, provider: &str) -> Gateway {
+    start_with_failures(builder, "100000/1m", issuer, provider)
+}
+
+/// The same with a rate of bad tokens.
+pub(crate) fn start_with_failures(builder: GatewayBuilder, failures: &str, issuer: &Issuer, provider: &str) -> Gateway {
     let builder = builder.option("--config rethread.toml");
     let command = serde_json::to_string(&fake_child_command("dual", builder.marker())).unwrap();
     let text = format!(
-        "memory = true\npublic_url = '{PUBLIC}'\n[auth]\nscopes = ['mcp']\nfailures = '100000/1m'\n\
+        "memory = true\npublic_url = '{PUBLIC}'\n[auth]\nscopes = ['mcp']\nfailures = '{failures}'\n\
          [auth.jwt.corp]\nissuer = '{}'\ncooldown = '1h'\n{provider}\n\
          [servers.only]\ncommand = {command}\ntool_scopes = {{ counter = ['count'] }}\n",
         issuer.url()
@@ -39,7 +47,7 @@ pub(crate) fn claims(issuer: &Issuer, changes: Value) -> Value {
     claims
 }
 
-fn challenge(reply: &HttpReply) -> Option<String> {
+pub(crate) fn challenge(reply: &HttpReply) -> Option<String> {
     let mut values = reply.headers.get_all("www-authenticate").iter();
     let first = values.next().map(|value| value.to_str().unwrap().to_owned());
     assert_eq!(values.next(), None, "one challenge");
@@ -97,130 +105,25 @@ pub(crate) async fn open_both(client: &Client) -> (String, String, HttpReply) {
     (session.id, messages, sse)
 }
 
-/// AUTH-01, AUTH-05 to AUTH-12, AUTH-14: each row, for every way of calling.
+/// AUTH-07 to AUTH-12: each row with `invalid_token`, for every way of calling.
 #[tokio::test]
 async fn auth_12_every_row_of_the_table_holds_for_every_way_of_calling() {
-    let issuer = Issuer::start().await;
-    let (key, stranger, other) = (
-        SigningKey::es256("a"),
-        SigningKey::es256("a"),
-        SigningKey::es256("other"),
+    let table = InvalidTokens::start().await;
+    let gateway = start(
+        GatewayBuilder::new().option("--metrics 127.0.0.1:0"),
+        &table.issuer,
+        &table.second_provider(),
     );
-    let (rsa, second) = (SigningKey::rsa("r"), Issuer::start().await);
-    let foreign = SigningKey::es256("foreign");
-    second.publish(&[&foreign]);
-    let mut encryption = SigningKey::ed25519("enc").jwk();
-    encryption["use"] = json!("enc");
-    let mut pinned = rsa.jwk();
-    pinned["alg"] = json!("PS256");
-    let oct = json!({ "kty": "oct", "kid": "oct", "k": "c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0LXNlY3JldA" });
-    issuer.publish_raw(vec![key.jwk(), pinned, encryption, oct]);
-    let provider = format!("[auth.jwt.second]\nissuer = '{}'\ncooldown = '1h'", second.url());
-    let gateway = start(GatewayBuilder::new(), &issuer, &provider);
     let client = server(&gateway);
-    let good = claims(&issuer, json!({}));
-    let ada = client.with_token(&key.token(&good));
+    let good = claims(&table.issuer, json!({}));
+    let ada = client.with_token(&table.key.token(&good));
     let (session, messages, _sse) = open_both(&ada).await;
-    let trap = Issuer::start().await;
-    let now = now_seconds();
-    let change = |changes: Value| key.token(&claims(&issuer, changes));
-    let head = |header: Value| key.token_with(header, &good);
-    let jwe = [
-        json!({ "alg": "RSA-OAEP", "enc": "A256GCM" }),
-        json!(1),
-        json!(2),
-        json!(3),
-        json!(4),
-    ];
-    let jwe = jwe.map(|part| encode(&part)).join(".");
-    let hmac_with_public_key = {
-        // The classic confusion: the public key as the secret of an HMAC.
-        let signed = format!("{}.{}", encode(&json!({ "alg": "HS256", "kid": "r" })), encode(&good));
-        let secret = ring_hmac(rsa.jwk()["n"].as_str().unwrap().as_bytes(), signed.as_bytes());
-        format!("{signed}.{secret}")
-    };
-    let invalid: Vec<(&str, String)> = vec![
-        ("unknown", "rt_unknown-0123456789".to_owned()),
-        ("two parts", "a.b".to_owned()),
-        ("empty parts", "..".to_owned()),
-        ("not an object", format!("{}.{}.AA", encode(&json!([])), encode(&good))),
-        (
-            "payload is a list",
-            format!("{}.{}.AA", encode(&json!({ "alg": "ES256" })), encode(&json!([]))),
-        ),
-        ("JWE", jwe),
-        ("signature", stranger.token(&good)),
-        (
-            "cut signature",
-            key.token(&good)[..key.token(&good).len() - 4].to_owned(),
-        ),
-        (
-            "none",
-            format!("{}.{}.", encode(&json!({ "alg": "none" })), encode(&good)),
-        ),
-        ("None", head(json!({ "alg": "None" }))),
-        ("HS256 with the public key", hmac_with_public_key),
-        ("HS256 with an oct key", head(json!({ "alg": "HS256", "kid": "oct" }))),
-        ("oct key", head(json!({ "kid": "oct" }))),
-        ("alg of another family", head(json!({ "alg": "RS256" }))),
-        ("alg is not the key's own", rsa.token(&good)),
-        ("alg not in the list", head(json!({ "alg": "ES384" }))),
-        ("no alg", head(json!({ "alg": null }))),
-        ("crit", head(json!({ "crit": ["exp"] }))),
-        ("typ", head(json!({ "typ": "dpop+jwt" }))),
-        ("key for encryption", SigningKey::ed25519("enc").token(&good)),
-        ("key of another provider", foreign.token(&good)),
-        ("unknown kid", other.token(&good)),
-        ("kid is a URL", head(json!({ "kid": trap.jwks_url() }))),
-        ("kid is a path", head(json!({ "kid": "../../../../dev/null" }))),
-        ("kid is a query", head(json!({ "kid": "a' OR '1'='1" }))),
-        ("kid is a number", head(json!({ "kid": 1 }))),
-        ("kid is a list", head(json!({ "kid": ["a"] }))),
-        ("jku", stranger.token_with(json!({ "jku": trap.jwks_url() }), &good)),
-        ("x5u", stranger.token_with(json!({ "x5u": trap.jwks_url() }), &good)),
-        ("jwk", stranger.token_with(json!({ "jwk": stranger.jwk() }), &good)),
-        ("expired", change(json!({ "exp": now - 40 }))),
-        ("exp is text", change(json!({ "exp": (now + 60).to_string() }))),
-        ("no exp", change(json!({ "exp": null }))),
-        ("nbf", change(json!({ "nbf": now + 120 }))),
-        ("iat", change(json!({ "iat": now + 120 }))),
-        (
-            "aud of another server",
-            change(json!({ "aud": format!("{PUBLIC}/servers/other/mcp") })),
-        ),
-        (
-            "aud is a prefix",
-            change(json!({ "aud": format!("{PUBLIC}/servers/only") })),
-        ),
-        (
-            "aud is longer",
-            change(json!({ "aud": format!("{PUBLIC}/servers/only/mcp/x") })),
-        ),
-        ("aud is a number", change(json!({ "aud": 1 }))),
-        ("no aud", change(json!({ "aud": null }))),
-        ("iss", change(json!({ "iss": trap.url() }))),
-        (
-            "iss with a slash",
-            change(json!({ "iss": format!("{}/", issuer.url()) })),
-        ),
-        ("no iss", change(json!({ "iss": null }))),
-        ("no sub", change(json!({ "sub": null }))),
-        ("empty sub", change(json!({ "sub": "" }))),
-        ("sub is a number", change(json!({ "sub": 7 }))),
-        (
-            "long",
-            format!("{}.{}.{}", "a".repeat(3000), "b".repeat(3000), "c".repeat(3000)),
-        ),
-    ];
-    for (row, token) in &invalid {
-        for (way, reply) in call_in_every_way(&client.with_token(token), &session, &messages).await {
-            let endpoint = if ["sse", "messages"].contains(&way) {
-                "sse"
-            } else {
-                "mcp"
-            };
-            let metadata = format!("{PUBLIC}/.well-known/oauth-protected-resource/servers/only/{endpoint}");
-            let expected = format!(r#"Bearer error="invalid_token", scope="mcp", resource_metadata="{metadata}""#);
+    let mut counted = outcomes(&gateway).await;
+    for InvalidToken { row, outcome, token } in table.rows() {
+        let replies = call_in_every_way(&client.with_token(&token), &session, &messages).await;
+        *counted.entry(outcome.to_owned()).or_default() += replies.len();
+        for (way, reply) in replies {
+            let expected = format!(r#"Bearer error="invalid_token", scope="mcp", {}"#, metadata_of(way));
             let found = (reply.status.as_u16(), challenge(&reply));
             assert_eq!(found, (401, Some(expected)), "{row}, {way}");
             let body = reply.text().await;
@@ -229,31 +132,15 @@ async fn auth_12_every_row_of_the_table_holds_for_every_way_of_calling() {
                 "{row}: {body}"
             );
         }
+        assert_eq!(outcomes(&gateway).await, counted, "{row} is counted as `{outcome}`");
     }
     assert_eq!(
-        (trap.fetches(), trap.other_requests()),
+        (table.trap.fetches(), table.trap.other_requests()),
         (0, 0),
         "nothing is fetched because of a token"
     );
-    for (way, reply) in call_in_every_way(&client, &session, &messages).await {
-        let found = challenge(&reply).unwrap();
-        assert!(
-            found.starts_with("Bearer scope=\"mcp\", resource_metadata="),
-            "{way}: {found}"
-        );
-        assert_eq!(reply.status, 401, "{way}");
-    }
-    let poor = client.with_token(&change(json!({ "scope": "other" })));
-    for (way, reply) in call_in_every_way(&poor, &session, &messages).await {
-        let found = challenge(&reply).unwrap();
-        assert!(
-            found.starts_with("Bearer error=\"insufficient_scope\", scope=\"mcp\", "),
-            "{way}: {found}"
-        );
-        assert_eq!(reply.status, 403, "{way}");
-    }
     // A token of the same person is served in every way; the session is still Ada's.
-    let refreshed = client.with_token(&change(json!({ "jti": "2" })));
+    let refreshed = client.with_token(&table.key.token(&claims(&table.issuer, json!({ "jti": "2" }))));
     for (way, reply) in call_in_every_way(&refreshed, &session, &messages).await {
         let status = reply.status.as_u16();
         assert!(
@@ -263,11 +150,119 @@ async fn auth_12_every_row_of_the_table_holds_for_every_way_of_calling() {
     }
 }
 
-/// HMAC-SHA-256, as a token has it.
-fn ring_hmac(secret: &[u8], message: &[u8]) -> String {
-    use base64::Engine as _;
-    let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, secret);
-    base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(ring::hmac::sign(&key, message))
+/// The parameter of a challenge that names the metadata of the called endpoint.
+fn metadata_of(way: &str) -> String {
+    let endpoint = if ["sse", "messages"].contains(&way) {
+        "sse"
+    } else {
+        "mcp"
+    };
+    format!(r#"resource_metadata="{PUBLIC}/.well-known/oauth-protected-resource/servers/only/{endpoint}""#)
+}
+
+/// The requests of each outcome so far (O5: `rethread_auth_total`), all providers together.
+pub(crate) async fn outcomes(gateway: &Gateway) -> BTreeMap<String, usize> {
+    let text = monitor(gateway).await.get("/metrics").await.text().await;
+    let mut outcomes = BTreeMap::new();
+    for line in text.lines().filter(|line| line.starts_with("rethread_auth_total{")) {
+        let (_, outcome) = line.split_once("outcome=\"").unwrap();
+        let (outcome, _) = outcome.split_once('"').unwrap();
+        let count: usize = line.rsplit(' ').next().unwrap().parse().unwrap();
+        *outcomes.entry(outcome.to_owned()).or_default() += count;
+    }
+    outcomes
+}
+
+/// AUTH-01, AUTH-05, AUTH-06, AUTH-14, AUTH-17: the rows without an invalid token, for every way of calling.
+#[tokio::test]
+async fn auth_05_rows_of_the_header_hold_for_every_way_of_calling() {
+    let issuer = Issuer::start().await;
+    let key = SigningKey::es256("a");
+    issuer.publish(&[&key]);
+    let builder = GatewayBuilder::new().option("--metrics 127.0.0.1:0");
+    let command = serde_json::to_string(&fake_child_command("dual", builder.marker())).unwrap();
+    let closed = format!("[servers.closed]\ncommand = {command}\nallow = ['corp:bob']");
+    let gateway = start(builder, &issuer, &closed);
+    let client = server(&gateway);
+    let token = key.token(&claims(&issuer, json!({})));
+    let bearer = format!("Bearer {token}");
+    let ada = client.with_token(&token);
+    let (session, messages, _sse) = open_both(&ada).await;
+    let poor = key.token(&claims(&issuer, json!({ "scope": "other" })));
+    let rows = [
+        ("no header", client.clone(), 401, Some(""), "missing"),
+        (
+            "other scheme",
+            client.with_authorization(&["Basic dXNlcjpwYXNz"]),
+            401,
+            Some(""),
+            "missing",
+        ),
+        (
+            "two headers",
+            client.with_authorization(&[&bearer, &bearer]),
+            400,
+            Some("invalid_request"),
+            "malformed",
+        ),
+        (
+            "two words",
+            client.with_token("a b"),
+            400,
+            Some("invalid_request"),
+            "malformed",
+        ),
+        (
+            "not a b64token",
+            client.with_token("a,b"),
+            400,
+            Some("invalid_request"),
+            "malformed",
+        ),
+        (
+            "query",
+            client.with_query("access_token=x"),
+            400,
+            Some("invalid_request"),
+            "malformed",
+        ),
+        (
+            "query beside a header",
+            ada.with_query("access_token=x"),
+            400,
+            Some("invalid_request"),
+            "malformed",
+        ),
+        (
+            "scopes",
+            client.with_token(&poor),
+            403,
+            Some("insufficient_scope"),
+            "scope",
+        ),
+    ];
+    let mut counted = outcomes(&gateway).await;
+    for (row, caller, status, error, outcome) in rows {
+        let replies = call_in_every_way(&caller, &session, &messages).await;
+        *counted.entry(outcome.to_owned()).or_default() += replies.len();
+        for (way, reply) in replies {
+            let error = error.filter(|error| !error.is_empty());
+            let error = error.map_or_else(String::new, |error| format!(r#"error="{error}", "#));
+            let expected = format!(r#"Bearer {error}scope="mcp", {}"#, metadata_of(way));
+            let found = (reply.status.as_u16(), challenge(&reply));
+            assert_eq!(found, (status, Some(expected)), "{row}, {way}");
+        }
+        assert_eq!(outcomes(&gateway).await, counted, "{row} is counted as `{outcome}`");
+    }
+    // AUTH-17: no scope would help, so there is no challenge.
+    let closed = json!({ "aud": format!("{PUBLIC}/servers/closed/mcp") });
+    let closed = Client::new(gateway.addr, "/servers/closed").with_token(&key.token(&claims(&issuer, closed)));
+    let replies = call_in_every_way(&closed, &session, &messages).await;
+    *counted.entry("principal".to_owned()).or_default() += replies.len();
+    for (way, reply) in replies {
+        assert_eq!((reply.status.as_u16(), challenge(&reply)), (403, None), "allow, {way}");
+    }
+    assert_eq!(outcomes(&gateway).await, counted);
 }
 
 /// AUTH-04 to AUTH-06: the header and nothing else, whatever else a request carries.

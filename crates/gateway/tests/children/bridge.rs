@@ -8,11 +8,13 @@ mod down;
 mod leases;
 #[path = "bridge/questions.rs"]
 mod questions;
+#[path = "bridge/tasks.rs"]
+mod tasks;
 #[path = "bridge/up.rs"]
 mod up;
 
 use crate::client::{Client, HttpReply, RESPONSE_TIMEOUT, Session};
-use crate::gateway::{GatewayBuilder, fake_child_command, gateway_with};
+use crate::gateway::{Gateway, GatewayBuilder, fake_child_command, gateway_with, wait_until};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -59,6 +61,19 @@ async fn answer(session: &Session, question: &Value, result: Value) {
         .post(&json!({ "jsonrpc": "2.0", "id": question["id"], "result": result }))
         .await;
     assert_eq!(reply.status, http::StatusCode::ACCEPTED);
+}
+
+/// The params of the messages of `method` that the server has received.
+fn received(gateway: &Gateway, method: &str) -> Vec<Value> {
+    let messages = gateway.recorded_messages().into_iter();
+    let of_method = messages.filter(|message| message["method"] == method);
+    of_method.map(|message| message["params"].clone()).collect()
+}
+
+/// Waits until the server has received a message of `method`.
+async fn wait_for_received(gateway: &Gateway, method: &str) {
+    let is_received = || !received(gateway, method).is_empty();
+    assert!(wait_until(SOON, is_received).await, "no {method}");
 }
 
 async fn within<T>(future: impl Future<Output = T>) -> T {

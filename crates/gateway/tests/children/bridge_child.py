@@ -8,6 +8,7 @@ legacy, modern, dual         the eras; legacy is the default
 version=V                    negotiates V
 asks-for-roots               sends roots/list after notifications/initialized
 ends-listens                 ends the first subscription to resources, right after its acknowledgement
+task-tools                   has the tool "long", which runs only as a task of 2025-11-25
 
 MARKER identifies its processes. If RECORD is set, the messages that it receives are appended to that file.
 """
@@ -40,6 +41,8 @@ subscribed = []
 log_level = None
 counts = {"questions": 0, "runs": 0, "urls": 0, "polls": 0}
 startup_roots = []
+tasks = {}
+RELATED_TASK = PREFIX + "related-task"
 
 
 def option(name):
@@ -250,10 +253,45 @@ def run_tool(id, params):
         send({"id": id, "result": result})
 
 
+def run_task(task, args, token):
+    """A task with progress and one question."""
+    meta = {RELATED_TASK: {"taskId": task["id"]}}
+    for step in range(args.get("steps", 3)):
+        time.sleep(0.1)
+        if task["cancelled"]:
+            return
+        if token is not None:
+            notify("notifications/progress", progressToken=token, progress=step + 1, _meta=meta)
+    answered = answer(ask("form", args.get("text"))) if args.get("asks") else None
+    task["result"] = {**text({"answer": answered, "runs": counts["runs"]}), "_meta": meta}
+    task["done"].set()
+
+
+def start_task(id, params):
+    with state:
+        counts["runs"] += 1
+        task = {"id": "t%d" % counts["runs"], "done": threading.Event(), "cancelled": False}
+        tasks[task["id"]] = task
+    send({"id": id, "result": {"task": {"taskId": task["id"], "status": "working", "ttl": None, "createdAt": "2026-01-01T00:00:00Z"}}})
+    token = (params.get("_meta") or {}).get("progressToken")
+    threading.Thread(target=run_task, args=(task, params.get("arguments") or {}, token), daemon=True).start()
+
+
+def send_task_result(id, task):
+    task["done"].wait()
+    send({"id": id, "result": task["result"]})
+
+
 CAPABILITIES = {"tools": {"listChanged": True}, "logging": {}, "resources": {"subscribe": True, "listChanged": True},
                 "prompts": {}, "completions": {}}
 TOOLS = [{"name": "echo", "inputSchema": {"type": "object"}, "execution": {"taskSupport": "optional"}},
          {"name": "region", "inputSchema": {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}}]
+
+
+TASKS = {}
+if "task-tools" in BEHAVIORS:
+    TASKS = {"cancel": {}, "requests": {"tools": {"call": {}}}}
+    TOOLS.append({"name": "long", "inputSchema": {"type": "object"}, "execution": {"taskSupport": "required"}})
 
 
 def later_roots():
@@ -276,7 +314,7 @@ def handle(message):
     if method == "initialize" and legacy:
         asked = params.get("protocolVersion")
         send({"id": id, "result": {"protocolVersion": option("version") or (asked if asked in LEGACY else LEGACY[-1]),
-                                   "capabilities": {**CAPABILITIES, "tasks": {}}, "instructions": "pid %d" % os.getpid(),
+                                   "capabilities": {**CAPABILITIES, "tasks": TASKS}, "instructions": "pid %d" % os.getpid(),
                                    "serverInfo": {"name": "bridge", "version": "1"}}})
     elif method == "server/discover" and modern:
         versions = [MODERN] + (LEGACY[::-1] if legacy else [])
@@ -284,6 +322,16 @@ def handle(message):
                                    "instructions": "be kind", "_meta": {PREFIX + "serverInfo": {"name": "bridge", "version": "1"}}}})
     elif method == "tools/list":
         send({"id": id, "result": {"tools": TOOLS}})
+    elif method == "tools/call" and params.get("name") == "long":
+        if "task" in params:
+            start_task(id, params)
+        else:
+            send({"id": id, "error": {"code": -32601, "message": "this tool runs only as a task"}})
+    elif method == "tasks/result":
+        threading.Thread(target=send_task_result, args=(id, tasks[params["taskId"]]), daemon=True).start()
+    elif method == "tasks/cancel":
+        tasks[params["taskId"]]["cancelled"] = True
+        send({"id": id, "result": {"taskId": params["taskId"], "status": "cancelled"}})
     elif method == "tools/call":
         threading.Thread(target=run_tool, args=(id, params), daemon=True).start()
     elif method == "resources/read":

@@ -16,7 +16,10 @@ const BOTH: &str = "application/json, text/event-stream";
 pub(crate) struct Client {
     pub(crate) addr: SocketAddr,
     prefix: String,
-    authorization: Option<String>,
+    /// The values of `Authorization` headers.
+    authorization: Vec<String>,
+    /// Appended to the query of every request.
+    query: Option<String>,
 }
 
 /// A response with an unread body.
@@ -41,22 +44,40 @@ impl Client {
         Client {
             addr,
             prefix: prefix.to_owned(),
-            authorization: None,
+            authorization: Vec::new(),
+            query: None,
         }
     }
 
     /// The same client with a bearer token.
     pub(crate) fn with_token(&self, token: &str) -> Self {
+        self.with_authorization(&[&format!("Bearer {token}")])
+    }
+
+    /// The same client with these `Authorization` headers.
+    pub(crate) fn with_authorization(&self, values: &[&str]) -> Self {
         Client {
-            authorization: Some(format!("Bearer {token}")),
+            authorization: values.iter().map(|value| (*value).to_owned()).collect(),
+            ..self.clone()
+        }
+    }
+
+    /// The same client with a further parameter in the query.
+    pub(crate) fn with_query(&self, parameter: &str) -> Self {
+        Client {
+            query: Some(parameter.to_owned()),
             ..self.clone()
         }
     }
 
     pub(crate) async fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> HttpReply {
-        let path = format!("{}{path}", self.prefix);
+        let mut path = format!("{}{path}", self.prefix);
+        if let Some(parameter) = &self.query {
+            path.push(if path.contains('?') { '&' } else { '?' });
+            path.push_str(parameter);
+        }
         let mut headers = headers.to_vec();
-        headers.extend(self.authorization.as_deref().map(|value| ("authorization", value)));
+        headers.extend(self.authorization.iter().map(|value| ("authorization", value.as_str())));
         let headers = &headers;
         let sending = async {
             let mut connection = RawConnection::open(self.addr).await?;
@@ -142,6 +163,23 @@ impl Client {
 
     pub(crate) async fn get(&self, path: &str) -> HttpReply {
         self.send("GET", path, &[], b"").await
+    }
+
+    /// Opens the stream of an HTTP+SSE session. Returns it with the path for messages.
+    pub(crate) async fn open_sse(&self) -> (HttpReply, String) {
+        let accept = [("accept", "text/event-stream")];
+        let mut stream = self.send("GET", "/sse", &accept, b"").await;
+        let Some(Value::String(path)) = stream.next().await else {
+            panic!("the first event names an endpoint")
+        };
+        (stream, path)
+    }
+
+    /// Sends a message of an HTTP+SSE session.
+    pub(crate) async fn post_sse(&self, path: &str, body: Value) {
+        let headers = [("content-type", "application/json")];
+        let reply = self.send("POST", path, &headers, body.to_string().as_bytes()).await;
+        assert_eq!(reply.status, StatusCode::ACCEPTED);
     }
 }
 

@@ -2,7 +2,6 @@
 
 use crate::client::{Client, LATEST, tool_result};
 use crate::gateway::gateway_with;
-use http::StatusCode;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -107,17 +106,8 @@ async fn gw_05_child_negotiates_the_revision_itself() {
 async fn gw_05_old_client_is_served_on_the_sse_endpoint() {
     let gateway = gateway_with("legacy").start();
     let client = gateway.client();
-    let mut stream = client
-        .send("GET", "/sse", &[("accept", "text/event-stream")], b"")
-        .await;
-    let Some(Value::String(place)) = stream.next().await else {
-        panic!("the first event names an endpoint")
-    };
-    let post = async |body: Value| {
-        let headers = [("content-type", "application/json")];
-        let reply = client.send("POST", &place, &headers, body.to_string().as_bytes()).await;
-        assert_eq!(reply.status, StatusCode::ACCEPTED);
-    };
+    let (mut stream, path) = client.open_sse().await;
+    let post = async |body: Value| client.post_sse(&path, body).await;
     let params =
         json!({ "protocolVersion": "2024-11-05", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } });
     post(json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params })).await;

@@ -70,9 +70,9 @@ async fn run_host(builder: GatewayBuilder, sessions: usize, spares: usize) -> (A
     (gateway, before)
 }
 
-/// The sessions of a host end after `session_idle`, and the memory of the gateway is what it was before them.
-async fn returns_memory(builder: GatewayBuilder) {
-    let (gateway, before) = run_host(builder.option("--session-idle 10s"), SESSIONS, 0).await;
+/// The sessions of a host leave the memory, and the memory of the gateway is what it was before them.
+async fn returns_memory(builder: GatewayBuilder) -> Arc<Gateway> {
+    let (gateway, before) = run_host(builder, SESSIONS, 0).await;
     let ended = || gateway.log().matches("session ended").count();
     assert!(
         wait_until(Duration::from_secs(60), || ended() >= SESSIONS).await,
@@ -82,18 +82,31 @@ async fn returns_memory(builder: GatewayBuilder) {
     let back = || gateway.rss() <= before + KEPT_KIB;
     let is_back = wait_until(Duration::from_secs(20), back).await;
     let after = gateway.rss();
-    println!("{SESSIONS} sessions that have ended: {before} KiB before them, {after} KiB after them");
+    println!("{SESSIONS} sessions that are not in memory: {before} KiB before them, {after} KiB after them");
     assert!(is_back, "{before} KiB before, {after} KiB after");
+    gateway
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn gw_21_thousand_sessions_that_never_return_see_no_error() {
-    returns_memory(gateway_with("legacy")).await;
+    returns_memory(gateway_with("legacy").option("--session-idle 10s")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn gw_21_thousand_sessions_that_never_return_see_no_error_with_a_durable_store() {
-    returns_memory(gateway_with("legacy").with_data_dir()).await;
+    returns_memory(gateway_with("legacy").with_data_dir().option("--session-idle 10s")).await;
+}
+
+/// GW-23: with a durable store the sessions need not end. They leave the memory after `session_unused`.
+#[tokio::test(flavor = "multi_thread")]
+async fn gw_23_thousand_sessions_with_one_call_leave_the_memory() {
+    let builder = gateway_with("legacy").with_data_dir().option("--session-unused 5s");
+    let gateway = returns_memory(builder).await;
+    let log = gateway.log();
+    let unloaded = log
+        .lines()
+        .filter(|line| line.contains("session ended") && line.contains("unloaded"));
+    assert_eq!(unloaded.count(), SESSIONS);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -242,6 +255,7 @@ async fn gw_27_request_without_a_session_is_refused_on_request() {
     assert_eq!(reply.status, StatusCode::BAD_REQUEST);
 }
 
+/// A session leaves the memory whether it was used or not, and its client sees no difference.
 #[tokio::test]
 async fn gw_23_unused_session_leaves_the_memory_and_is_restored() {
     let gateway = gateway_with("legacy")
@@ -250,14 +264,44 @@ async fn gw_23_unused_session_leaves_the_memory_and_is_restored() {
     let unused = gateway.client().open_session(LATEST).await;
     let used = gateway.client().open_session(LATEST).await;
     used.child_pid().await;
-    tokio::time::sleep(Duration::from_secs(8)).await;
-    gateway.wait_for_children(0, Duration::from_secs(15)).await;
+    let reading = gateway.client().open_session(LATEST).await;
+    let get = reading.listen().await;
+    assert_eq!(get.status, StatusCode::OK);
+    let unloaded = || gateway.log().matches("session ended").count();
+    assert!(
+        wait_until(Duration::from_secs(20), || unloaded() == 2).await,
+        "{}",
+        gateway.log()
+    );
     assert!(!gateway.log().contains("session restored"));
-    used.child_pid().await;
-    assert!(!gateway.log().contains("session restored"), "it was used");
-    unused.child_pid().await;
+    for session in [&used, &unused] {
+        session.child_pid().await;
+        session.child_pid().await;
+    }
     gateway.wait_for_log("session restored").await;
-    unused.child_pid().await;
+    assert_eq!(
+        gateway.log().matches("session restored").count(),
+        2,
+        "not the one with a stream"
+    );
+    drop(get);
+}
+
+/// A session stays in memory as long as its process: `child_idle` keeps the process for its client.
+#[tokio::test]
+async fn gw_23_session_with_a_process_stays_in_memory() {
+    let gateway = gateway_with("legacy")
+        .option("--session-unused 1s --child-idle 6s")
+        .start();
+    let session = gateway.client().open_session(LATEST).await;
+    let pid = session.child_pid().await;
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert!(!gateway.log().contains("session ended"), "{}", gateway.log());
+    assert_eq!(session.child_pid().await, pid);
+    let unloaded = || gateway.log().contains("session ended");
+    assert!(wait_until(Duration::from_secs(30), unloaded).await);
+    assert!(gateway.log().contains("child hibernated"), "{}", gateway.log());
+    assert_ne!(session.child_pid().await, pid);
 }
 
 #[tokio::test]

@@ -321,3 +321,45 @@ async fn auth_20_refreshed_token_continues_and_another_issuer_does_not() {
     let forged = key_of_second.token(&claims(&issuer, json!({})));
     assert_eq!(status(&files, &forged).await, 401);
 }
+
+/// AUTH-09, AUTH-10: tokens as Keycloak and Auth0 issue them, with the configuration of the guide.
+#[tokio::test]
+async fn auth_10_tokens_of_keycloak_and_auth0_are_accepted() {
+    let (keycloak, auth0) = (Issuer::start_at("/realms/corp").await, Issuer::start_at("/").await);
+    let (realm_key, tenant_key) = (SigningKey::rsa("realm"), SigningKey::rsa("tenant"));
+    keycloak.publish(&[&realm_key]);
+    auth0.publish(&[&tenant_key]);
+    let partners = format!(
+        "[auth.jwt.partners]\nissuer = '{}'\naudience = ['{PUBLIC}']",
+        auth0.url()
+    );
+    let gateway = start(&keycloak, &partners);
+    let files = server(&gateway, "files");
+    let of_realm = json!({ "aud": [FILES, "account"], "azp": "client", "typ": "Bearer", "scope": "openid mcp files",
+        "sub": "3f2a6c1e-0000-4000-8000-000000000000", "realm_access": { "roles": ["offline_access"] } });
+    let of_realm = realm_key.token_with(json!({ "typ": "JWT" }), &claims(&keycloak, of_realm));
+    assert_eq!(status(&files, &of_realm).await, 200);
+    let of_tenant = |changes: Value| {
+        let mut all = json!({ "aud": [PUBLIC, "https://partners.example/userinfo"], "azp": "client", "sub": "auth0|5f7c",
+            "scope": "openid mcp files", "permissions": ["mcp"] });
+        all.as_object_mut()
+            .unwrap()
+            .extend(changes.as_object().unwrap().clone());
+        tenant_key.token_with(json!({ "typ": "at+jwt" }), &claims(&auth0, all))
+    };
+    assert!(auth0.url().ends_with('/'));
+    assert_eq!(status(&files, &of_tenant(json!({}))).await, 200);
+    // The final slash counts, an opaque token is not known, and an API of somebody else is another audience.
+    let without_slash = auth0.url().trim_end_matches('/');
+    assert_eq!(status(&files, &of_tenant(json!({ "iss": without_slash }))).await, 401);
+    assert_eq!(
+        status(&files, &of_tenant(json!({ "aud": "https://other.example" }))).await,
+        401
+    );
+    assert_eq!(status(&files, "opaque-0123456789").await, 401);
+    assert_eq!(
+        status(&files, &of_tenant(json!({ "aud": FILES }))).await,
+        401,
+        "`audience` replaces the URLs of the server"
+    );
+}

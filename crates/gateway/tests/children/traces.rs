@@ -130,6 +130,59 @@ async fn ops_19_spans_follow_the_conventions() {
     );
 }
 
+/// OPS-19: a resume is a span of its own, linked to the call whose stream is read again, also after the call has ended.
+#[tokio::test]
+async fn ops_19_resume_is_a_new_span_that_is_linked_to_the_call() {
+    let collector = OtlpCollector::start().await;
+    let gateway = traced("legacy", &collector).start();
+    let session = gateway.client().open_session(LATEST).await;
+    let meta = |parent: &str| json!({ "progressToken": 1, "traceparent": parent });
+    let slow = |parent: &str| json!({ "name": "slow", "arguments": { "ms": 400, "steps": 4 }, "_meta": meta(parent) });
+    let mut call = session.call("a", "tools/call", slow(PARENT)).await;
+    call.next().await.expect("it has begun");
+    let cursor = call.cursor();
+    drop(call);
+    let headers = [
+        ("last-event-id", &*cursor),
+        ("traceparent", "00-11111111111111111111111111111111-2222222222222222-01"),
+    ];
+    let rest = session.raw("GET", &headers, b"").await.messages().await;
+    assert!(rest.last().unwrap()["result"].is_object(), "{rest:?}");
+    session.resume(&cursor).await.messages().await;
+    let spans = collector.wait_for(4, |_| true).await;
+    let server = spans
+        .iter()
+        .find(|span| span.kind == 2 && span.trace_id == TRACE)
+        .unwrap();
+    let resumes: Vec<_> = spans.iter().filter(|span| span.name == "resume").collect();
+    let [running, ended] = resumes[..] else {
+        panic!("{spans:?}")
+    };
+    assert_eq!(running.links, [server.span_id.as_str(), "2222222222222222"]);
+    assert_eq!(ended.links, [server.span_id.as_str()]);
+    for resume in [running, ended] {
+        assert_eq!((resume.kind, resume.parent_id.as_str()), (2, ""));
+        assert!(resume.trace_id != TRACE && resume.start <= resume.end, "{resume:?}");
+        assert_eq!(resume.attributes["rethread.resume.gap"], "no");
+        assert_eq!(resume.attributes["mcp.session.id"], server.attributes["mcp.session.id"]);
+    }
+
+    // A client that does not want its call recorded does not want the resume recorded.
+    let unsampled = PARENT.replace("-01", "-00");
+    let mut call = session.call("b", "tools/call", slow(&unsampled)).await;
+    call.next().await.expect("it has begun");
+    let cursor = call.cursor();
+    drop(call);
+    session.resume(&cursor).await.messages().await;
+    session.call_tool("c", "echo", json!({})).await;
+    let spans = collector.wait_for(6, |_| true).await;
+    assert_eq!(
+        spans.iter().filter(|span| span.name == "resume").count(),
+        2,
+        "{spans:?}"
+    );
+}
+
 /// OPS-19: a collector that does not answer delays no call.
 #[tokio::test]
 async fn ops_19_stalled_collector_delays_no_call() {

@@ -2,7 +2,7 @@
 
 use crate::client::{LATEST, tool_result};
 use crate::cluster::{Cluster, SECOND};
-use crate::gateway::wait_until;
+use crate::gateway::{Gateway, wait_until};
 use http::StatusCode;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -222,4 +222,30 @@ async fn leg_02_old_transport_works_across_nodes() {
         let answer = sse.next().await.unwrap();
         assert_eq!((answer["id"].clone(), tool_result(&answer)), (json!(n), json!(n)));
     }
+}
+
+/// GW-23: a session that nobody uses leaves the memory of every gateway. The one that gets its next request continues it.
+#[tokio::test]
+async fn gw_23_unused_session_leaves_all_nodes_and_any_node_continues_it() {
+    let options = "--session-unused 2s --child-idle 300ms";
+    let Some(cluster) = Cluster::start_with("legacy", |gateway| gateway.option(options)).await else {
+        return;
+    };
+    let session = cluster.client().open_session(LATEST).await;
+    let first = cluster.at(&session, 0).child_pid().await;
+    for gateway in [1, 2] {
+        assert_eq!(cluster.at(&session, gateway).child_pid().await, first, "a view on each");
+    }
+    let owner = cluster.owner(first);
+    let ended = |gateway: &Gateway| gateway.log().matches("session ended").count();
+    let have_all_ended = || cluster.gateways.iter().all(|gateway| ended(gateway) == 1);
+    assert!(wait_until(30 * SECOND, have_all_ended).await);
+    let next = (owner + 1) % 3;
+    let second = cluster.at(&session, next).child_pid().await;
+    assert_ne!(first, second);
+    assert_eq!(cluster.owner(second), next, "it has claimed the session");
+    for gateway in 0..3 {
+        assert_eq!(cluster.at(&session, gateway).child_pid().await, second);
+    }
+    assert_eq!(cluster.at(&session, owner).delete().await, StatusCode::NO_CONTENT);
 }

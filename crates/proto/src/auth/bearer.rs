@@ -25,30 +25,59 @@ impl std::fmt::Debug for Credentials<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MalformedAuthorization;
 
+/// A bearer token of a request whose form is not checked yet. A token that was accepted before had the right form, so a cache
+/// that knows all its bytes need not check them again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct PresentedToken<'a>(&'a [u8]);
+
+impl<'a> PresentedToken<'a> {
+    /// All bytes behind the scheme.
+    pub fn as_bytes(self) -> &'a [u8] {
+        self.0
+    }
+
+    /// The token, if it is one `b64token`.
+    pub fn check(self) -> Result<&'a str, MalformedAuthorization> {
+        match std::str::from_utf8(self.0) {
+            Ok(text) if is_b64token(self.0) => Ok(text),
+            _ => Err(MalformedAuthorization),
+        }
+    }
+}
+
+/// The token is a secret: `Debug` output hides it.
+impl std::fmt::Debug for PresentedToken<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("PresentedToken(…)")
+    }
+}
+
 /// Finds the token of a request (AUTH-05, AUTH-06). A token in the query is refused even beside a good header: URLs are logged.
 pub fn credentials<'a>(uri: &Uri, headers: &'a HeaderMap) -> Result<Credentials<'a>, MalformedAuthorization> {
+    match presented_token(uri, headers)? {
+        Some(token) => token.check().map(Credentials::Token),
+        None => Ok(Credentials::Absent),
+    }
+}
+
+/// The same without a check of the form of the token. `None` if there is none, or one of another scheme.
+pub fn presented_token<'a>(
+    uri: &Uri,
+    headers: &'a HeaderMap,
+) -> Result<Option<PresentedToken<'a>>, MalformedAuthorization> {
     if uri.query().is_some_and(has_access_token) {
         return Err(MalformedAuthorization);
     }
     let mut lines = headers.get_all(header::AUTHORIZATION).iter();
-    let (Some(line), None) = (lines.next(), lines.next()) else {
-        return match headers.contains_key(header::AUTHORIZATION) {
-            true => Err(MalformedAuthorization),
-            false => Ok(Credentials::Absent),
-        };
-    };
-    let (scheme, rest) = match line.as_bytes().iter().position(|byte| *byte == b' ') {
-        Some(space) => line.as_bytes().split_at(space),
-        None => (line.as_bytes(), &[][..]),
-    };
-    if !scheme.eq_ignore_ascii_case(b"Bearer") {
-        return Ok(Credentials::Absent);
+    let (line, further) = (lines.next(), lines.next());
+    let Some(line) = line else { return Ok(None) };
+    if further.is_some() {
+        return Err(MalformedAuthorization);
     }
-    let token = rest.trim_ascii_start();
-    match std::str::from_utf8(token) {
-        Ok(text) if is_b64token(token) => Ok(Credentials::Token(text)),
-        _ => Err(MalformedAuthorization),
-    }
+    let line = line.as_bytes();
+    let (scheme, rest) = line.split_at(line.iter().position(|byte| *byte == b' ').unwrap_or(line.len()));
+    let is_bearer = scheme.eq_ignore_ascii_case(b"Bearer");
+    Ok(is_bearer.then(|| PresentedToken(rest.trim_ascii_start())))
 }
 
 /// `b64token` of RFC 6750: the padding is at the end only.
@@ -164,5 +193,6 @@ mod tests {
     #[test]
     fn sec_07_debug_output_does_not_reveal_the_token() {
         assert!(!format!("{:?}", Credentials::Token("secret")).contains("secret"));
+        assert!(!format!("{:?}", PresentedToken(b"secret")).contains("secret"));
     }
 }

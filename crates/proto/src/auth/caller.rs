@@ -4,12 +4,19 @@ use super::challenge::Challenge;
 use super::scope::Scopes;
 use crate::clock::Wall;
 use crate::principal::Principal;
+use std::ops::Deref;
 use std::sync::Arc;
 
-/// An authenticated caller. A handler finds it among the extensions of its request.
+/// An authenticated caller. A handler finds it among the extensions of its request. Its facts are fields: see [`CallerFacts`].
+///
+/// Cheap to clone: one decision about a token serves many requests.
+#[derive(Clone, Debug)]
+pub struct Caller(Arc<CallerFacts>);
+
+/// The facts of a [`Caller`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Caller {
+pub struct CallerFacts {
     /// The owner of everything that the request opens.
     pub principal: Principal,
     /// The name of the provider that knows the principal, for logs and metrics.
@@ -22,36 +29,46 @@ pub struct Caller {
     pub challenge: Challenge,
 }
 
+impl Deref for Caller {
+    type Target = CallerFacts;
+
+    fn deref(&self) -> &CallerFacts {
+        &self.0
+    }
+}
+
 impl Caller {
     /// A caller without scopes, whose proof of identity does not end.
     pub fn new(principal: Principal, provider: impl Into<Arc<str>>) -> Self {
-        Caller {
+        Caller(Arc::new(CallerFacts {
             principal,
             provider: provider.into(),
             scopes: Scopes::new(),
             expires: None,
             challenge: Challenge::default(),
-        }
+        }))
     }
 
     /// The same caller with these scopes.
     #[must_use]
-    pub fn with_scopes(mut self, scopes: Scopes) -> Self {
-        self.scopes = scopes;
-        self
+    pub fn with_scopes(self, scopes: Scopes) -> Self {
+        self.with(|facts| facts.scopes = scopes)
     }
 
     /// The same caller whose proof of identity ends at `expires`.
     #[must_use]
-    pub fn with_expiry(mut self, expires: Option<Wall>) -> Self {
-        self.expires = expires;
-        self
+    pub fn with_expiry(self, expires: Option<Wall>) -> Self {
+        self.with(|facts| facts.expires = expires)
     }
 
     /// The same caller, challenged in this way if a message needs further scopes.
     #[must_use]
-    pub fn with_challenge(mut self, challenge: Challenge) -> Self {
-        self.challenge = challenge;
+    pub fn with_challenge(self, challenge: Challenge) -> Self {
+        self.with(|facts| facts.challenge = challenge)
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut CallerFacts)) -> Self {
+        change(Arc::make_mut(&mut self.0));
         self
     }
 }

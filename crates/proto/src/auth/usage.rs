@@ -5,6 +5,7 @@
 use super::rate::{Bucket, Rate};
 use crate::Principal;
 use crate::clock::Mono;
+use foldhash::quality::RandomState;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::time::Duration;
@@ -14,7 +15,7 @@ const MAX_BUCKETS: usize = 16_384;
 
 /// How many things of one kind each principal has now, such as sessions. A principal without any takes no memory.
 #[derive(Clone, Debug, Default)]
-pub struct PrincipalCounts(HashMap<Principal, usize>);
+pub struct PrincipalCounts(HashMap<Principal, usize, RandomState>);
 
 impl PrincipalCounts {
     /// Counts one more. False if `principal` has `limit` already.
@@ -55,7 +56,7 @@ impl PrincipalCounts {
 
 /// The recent messages of each principal.
 #[derive(Clone, Debug, Default)]
-pub struct MessageRates(HashMap<Principal, Bucket>);
+pub struct MessageRates(HashMap<Principal, Bucket, RandomState>);
 
 impl MessageRates {
     /// Takes permits for `messages` that come together. The error is the time until there are enough. More messages than a

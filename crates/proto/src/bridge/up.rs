@@ -1,5 +1,7 @@
 //! A modern client in front of a legacy server (requirements 4.1).
 
+pub mod tasks;
+
 use super::members::{Member, filter_meta, member, mentions, rewrite, rewrite_items, rewrite_or_keep};
 use super::{CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION, SERVER_INFO, SUBSCRIPTION_ID};
 use crate::gate::mirror::HeaderParams;
@@ -61,7 +63,8 @@ impl ClientFacts {
 /// The params of a request for a legacy server. The gateway has used the removed members itself.
 pub fn request_params(params: &Bytes) -> Bytes {
     rewrite_or_keep(params, b"", |name, raw| match name {
-        "inputResponses" | "requestState" => Member::Remove,
+        // The client cannot use a task of 2025-11-25.
+        "inputResponses" | "requestState" | "task" => Member::Remove,
         "_meta" => filter_meta(raw, |key| REQUEST_META.contains(&key)),
         _ => Member::Keep,
     })

@@ -1,6 +1,6 @@
 //! Parses bytes to messages.
 
-use super::scan::{Members, Scan, plain_text, scan};
+use super::scan::{Members, NOWHERE, Scan, Span, plain_text, scan};
 use super::unique;
 use super::{Answer, Message, Method, Notification, Params, Payload, Request, RequestId};
 use bytes::Bytes;
@@ -126,6 +126,8 @@ struct Wire<'a> {
     params: Option<&'a str>,
     /// The positions of the members of the params, if known.
     members: Option<Members>,
+    /// The position of `name` in the params, if known.
+    name: Span,
     result: Option<&'a str>,
     error: Option<&'a str>,
 }
@@ -136,6 +138,7 @@ impl<'a> Wire<'a> {
         let Scan {
             members: [jsonrpc, id, method, params, result, error],
             params: members,
+            name,
         } = scan(text, depth)?;
         let string = |raw: Option<&'a str>| match raw {
             Some(raw) => plain_text(raw).map(|text| Some(Cow::Borrowed(text))),
@@ -147,6 +150,7 @@ impl<'a> Wire<'a> {
             method: string(method)?,
             params: params.filter(|raw| *raw != "null"),
             members,
+            name,
             result,
             error,
         })
@@ -176,6 +180,7 @@ impl<'a> Wire<'a> {
             method: members.method.map(|Text(text)| text),
             params: members.params.map(RawValue::get),
             members: None,
+            name: NOWHERE,
             result: members.result.map(RawValue::get),
             error: members.error.map(RawValue::get),
         })
@@ -264,7 +269,7 @@ fn accept(body: &Bytes, wire: &Wire<'_>, limits: &Limits) -> Result<Message, Cow
         }
         let method = Method::from(name.as_ref());
         let params = match wire.params {
-            Some(raw) if raw.starts_with(['{', '[']) => Params::scanned(slice(raw), wire.members),
+            Some(raw) if raw.starts_with(['{', '[']) => Params::scanned(slice(raw), wire.members, wire.name),
             Some(_) => return Err("`params` must be an object".into()),
             None => Params::default(),
         };

@@ -17,9 +17,9 @@ const MEMBER_DEPTH: usize = 3;
 const MAX_OTHER_KEYS: usize = 8;
 
 /// The start and the end of a raw value. Only the object itself starts at 0, so `(0, 0)` means absent.
-type Span = (u32, u32);
+pub(crate) type Span = (u32, u32);
 
-const NOWHERE: Span = (0, 0);
+pub(crate) const NOWHERE: Span = (0, 0);
 
 /// The members of a message: `jsonrpc`, `id`, `method`, `params`, `result`, `error`.
 const MESSAGE: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "error"];
@@ -35,6 +35,7 @@ const IN_PARAMS: [&str; 7] = [
     "requestState",
     "_meta",
 ];
+const NAME: usize = 0;
 const META: usize = 6;
 
 /// The members of `_meta` that some rule of the transport needs.
@@ -79,8 +80,9 @@ impl Members {
     /// Scans params that were not part of a scanned message. `None` if they need the slow path or have no `_meta`.
     pub(crate) fn find(params: &str) -> Option<Self> {
         let bytes = params.as_bytes();
-        let (members, end) = members(bytes, blank(bytes, 0), MAX_SCAN_DEPTH)?;
-        members.filter(|_| blank(bytes, end) == bytes.len())
+        u32::try_from(bytes.len()).ok()?;
+        let (members, has_meta, end) = members(bytes, blank(bytes, 0), MAX_SCAN_DEPTH)?;
+        (has_meta && blank(bytes, end) == bytes.len()).then_some(members)
     }
 }
 
@@ -90,6 +92,8 @@ pub(crate) struct Scan<'a> {
     pub(crate) members: [Option<&'a str>; 6],
     /// The positions in the params, if they have a `_meta`.
     pub(crate) params: Option<Members>,
+    /// The position of `name` in the params.
+    pub(crate) name: Span,
 }
 
 /// Scans a message. `None` unless `text` is valid JSON, an object, and nested at most `depth` deep. In the message, its
@@ -99,23 +103,25 @@ pub(crate) fn scan(text: &str, depth: usize) -> Option<Scan<'_>> {
     let bytes = text.as_bytes();
     u32::try_from(bytes.len()).ok()?;
     let depth = depth.checked_sub(MEMBER_DEPTH)?.min(MAX_SCAN_DEPTH as usize) as u32;
-    let (mut found, mut params) = ([NOWHERE; MESSAGE.len()], None);
+    let (mut found, mut params, mut name) = ([NOWHERE; MESSAGE.len()], None, NOWHERE);
     let end = object(bytes, blank(bytes, 0), depth, &MESSAGE, &mut found, |key, at| {
         if key != PARAMS || bytes.get(at) != Some(&b'{') {
             return skip(bytes, at, depth);
         }
-        let (members, end) = members(bytes, at, depth)?;
-        params = members;
+        let (members, has_meta, end) = members(bytes, at, depth)?;
+        params = has_meta.then_some(members);
+        name = members.params[NAME];
         Some(end)
     })?;
     (blank(bytes, end) == bytes.len()).then(|| Scan {
         members: found.map(|span| at(text, span)),
         params,
+        name,
     })
 }
 
-/// The members of the params that begin at `start`, if they have a `_meta`, and the end of the params.
-fn members(bytes: &[u8], start: usize, depth: u32) -> Option<(Option<Members>, usize)> {
+/// The members of the params that begin at `start`, whether they have a `_meta`, and the end of the params.
+fn members(bytes: &[u8], start: usize, depth: u32) -> Option<(Members, bool, usize)> {
     let (mut params, mut meta, mut has_meta) = ([NOWHERE; IN_PARAMS.len()], [NOWHERE; IN_META.len()], false);
     let end = object(bytes, start, depth, &IN_PARAMS, &mut params, |key, at| {
         if key != META || bytes.get(at) != Some(&b'{') {
@@ -130,7 +136,7 @@ fn members(bytes: &[u8], start: usize, depth: u32) -> Option<(Option<Members>, u
         params: params.map(from_start),
         meta: meta.map(from_start),
     };
-    Some((has_meta.then_some(members), end))
+    Some((members, has_meta, end))
 }
 
 fn at(text: &str, (from, to): Span) -> Option<&str> {

@@ -53,8 +53,7 @@ impl Push {
     /// The next update of the store's copy. `None` if it is up to date, or if an update is in flight. After a failure only a
     /// call with `retry` returns the update. The caller reports its outcome to [`Push::updated`].
     pub fn next_update(&mut self, epoch: u64, retry: bool) -> Option<QueueUpdate> {
-        let front = self.waiting.front();
-        let gone = front.map_or(self.last, |waiting| QueuePosition(waiting.position.0 - 1));
+        let gone = self.gone();
         let copy = self.copy.as_mut()?;
         // Messages that are being bound to a stream leave the copy with their append, not before. If others were dropped
         // meanwhile, the copy waits: it could not remove the bound ones, and would exceed the limits.
@@ -84,6 +83,20 @@ impl Push {
         copy.sent = copy.sent.max(last);
         copy.state = CopyState::Updating { last, floor };
         Some(QueueUpdate { epoch, messages, floor })
+    }
+
+    /// Whether the store has the queue as it is now. Then nothing is lost without the queue in memory.
+    pub fn is_copied(&self) -> bool {
+        let Some(copy) = &self.copy else { return false };
+        let is_stored = |waiting: &Waiting| waiting.lifetime == Lifetime::Session && waiting.position <= copy.stored;
+        let is_settled = matches!(copy.state, CopyState::Idle) && self.binding.is_none();
+        is_settled && self.waiting.iter().all(is_stored) && copy.floor >= self.gone().min(copy.sent)
+    }
+
+    /// The position before the first message that waits.
+    fn gone(&self) -> QueuePosition {
+        let front = self.waiting.front();
+        front.map_or(self.last, |waiting| QueuePosition(waiting.position.0 - 1))
     }
 
     /// The outcome of the update. A failed one may be stored nevertheless.

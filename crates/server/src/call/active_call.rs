@@ -2,9 +2,9 @@
 
 use crate::call::ask_error::{AskError, WITHDRAWN};
 use crate::call::exchange::{Exchange, TooLate};
+use crate::call::request_extensions::RequestExtensions;
 use crate::call::response_sink::Emitted;
 use crate::session::{CancelHandle, Session, Waiter};
-use http::Extensions;
 use parking_lot::Mutex;
 use rethread_proto::exchange::ClientGone;
 use rethread_proto::jsonrpc::{Method, ProgressToken, Report, RequestId, write_notification};
@@ -24,7 +24,7 @@ pub(crate) struct ActiveCall {
     index: usize,
     /// The method, for operators.
     method: Method,
-    pub(crate) extensions: Extensions,
+    pub(crate) extensions: RequestExtensions,
     /// Questions that this call has asked on its stream.
     questions: Mutex<Vec<Question>>,
     cancelled: AtomicBool,
@@ -35,7 +35,12 @@ pub(crate) struct ActiveCall {
 
 impl ActiveCall {
     /// The call of the request `index` of an exchange.
-    pub(crate) fn new(exchange: Arc<Exchange>, index: usize, method: Method, extensions: Extensions) -> Arc<Self> {
+    pub(crate) fn new(
+        exchange: Arc<Exchange>,
+        index: usize,
+        method: Method,
+        extensions: RequestExtensions,
+    ) -> Arc<Self> {
         Arc::new(ActiveCall {
             exchange,
             index,

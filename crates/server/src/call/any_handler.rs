@@ -38,6 +38,8 @@ pub(crate) trait AnyHandler: Send + Sync {
     fn on_notification<'a>(&'a self, notice: Notification, peer: &'a Peer) -> AnyFuture<'a, ()>;
 
     fn on_push_stream_opened(&self, peer: &Peer);
+
+    fn may_unload(&self, peer: &Peer) -> bool;
 }
 
 impl<H: Handler> AnyHandler for H {
@@ -68,5 +70,9 @@ impl<H: Handler> AnyHandler for H {
 
     fn on_push_stream_opened(&self, peer: &Peer) {
         Handler::on_push_stream_opened(self, peer);
+    }
+
+    fn may_unload(&self, peer: &Peer) -> bool {
+        Handler::may_unload(self, peer)
     }
 }

@@ -256,7 +256,7 @@ impl Context {
     /// The extensions of the HTTP request that brought this call: what other layers left there. Empty for a handler that
     /// [wants the whole head](crate::HandlerOptions::wants_request_head): they are in it.
     pub fn extensions(&self) -> &Extensions {
-        &self.call.extensions
+        self.call.extensions.get()
     }
 }
 

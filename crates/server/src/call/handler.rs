@@ -70,6 +70,14 @@ pub trait Handler: Send + Sync + 'static {
         let _ = peer;
     }
 
+    /// Whether a session that nobody uses may leave the memory now ([`UnusedSessions::Unload`](crate::UnusedSessions::Unload)).
+    /// [`on_session_closed`](Self::on_session_closed) follows, and the next request opens the session again with
+    /// [`SessionStart::earlier`]. For handlers that keep something for the session that still works.
+    fn may_unload(&self, peer: &Peer) -> bool {
+        let _ = peer;
+        true
+    }
+
     /// The tasks that this handler takes over from the transport. For gateways and adapters; a server has no need of it. Asked
     /// once, when the service is built.
     fn options(&self) -> HandlerOptions {

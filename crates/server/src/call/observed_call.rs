@@ -17,13 +17,8 @@ pub(crate) struct ObservedCall {
     pub(crate) method: Method,
     started: Instant,
     outcome: CallOutcome,
-    /// Only if somebody wants to know more than the duration.
-    details: Option<Box<CallDetails>>,
-}
-
-struct CallDetails {
-    tool: Option<String>,
-    params: Params,
+    /// Only if somebody wants to know more than the duration. Boxed, because the future of every call has room for it.
+    params: Option<Box<Params>>,
 }
 
 impl ObservedCall {
@@ -35,13 +30,7 @@ impl ObservedCall {
             method: request.method.clone(),
             started: Instant::now(),
             outcome: CallOutcome::Cancelled,
-            details: is_wanted.then(|| {
-                let is_tool = request.method.as_str() == "tools/call";
-                Box::new(CallDetails {
-                    tool: if is_tool { request.params.name() } else { None },
-                    params: request.params.clone(),
-                })
-            }),
+            params: is_wanted.then(|| Box::new(request.params.clone())),
         }
     }
 
@@ -49,9 +38,9 @@ impl ObservedCall {
     pub(crate) fn replied(&mut self, node: &Node, result: &Result<Reply, RpcError>) {
         self.outcome = match result {
             Err(error) => CallOutcome::Error(error.code),
-            Ok(reply @ Reply(ReplyKind::Result(json))) => {
+            Ok(reply @ Reply(ReplyKind::Result(_))) => {
                 if self.method.as_str() == "tools/list" {
-                    node.metrics.tools_listed(json);
+                    node.metrics.tools_listed(|| reply.tool_names());
                 }
                 match self.method.as_str() {
                     "tools/call" if reply.is_tool_error() => CallOutcome::ToolError,
@@ -65,8 +54,11 @@ impl ObservedCall {
     /// The call has ended.
     pub(crate) fn ended(&self, running: &ActiveCall) {
         let (node, duration) = (&running.exchange.node, self.started.elapsed());
-        let details = self.details.as_deref();
-        let tool = details.and_then(|details| details.tool.as_deref());
+        let params = self.params.as_deref();
+        let tool = params
+            .filter(|_| self.method.as_str() == "tools/call")
+            .and_then(Params::name);
+        let tool = tool.as_deref();
         node.metrics.call_ended(&EndedCall {
             method: &self.method,
             version: running.version(),
@@ -74,7 +66,7 @@ impl ObservedCall {
             outcome: self.outcome,
             duration,
         });
-        let Some(details) = details else { return };
+        let Some(params) = params else { return };
         let (session, principal) = owner(&running.exchange.scope);
         let facts = CallFacts {
             session,
@@ -82,8 +74,8 @@ impl ObservedCall {
             version: running.version(),
             method: self.method.as_str(),
             tool,
-            params: &details.params,
-            extensions: &running.extensions,
+            params,
+            extensions: running.extensions.get(),
         };
         if let Some(observer) = &node.observer {
             observer.call_ended(&facts, self.outcome, duration);

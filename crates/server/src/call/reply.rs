@@ -39,6 +39,11 @@ impl Reply {
         matches!(&self.0, ReplyKind::Result(json) if is_tool_error(json))
     }
 
+    /// The names in a result of `tools/list`. Empty for any other reply.
+    pub fn tool_names(&self) -> Vec<String> {
+        tool_names(self.as_json())
+    }
+
     /// The result as JSON. Empty for a request for input.
     pub fn as_json(&self) -> &[u8] {
         match &self.0 {
@@ -120,9 +125,39 @@ fn is_tool_error(result: &[u8]) -> bool {
     may_be && serde_json::from_slice::<ToolResult>(result).is_ok_and(|result| result.is_error)
 }
 
+/// The names in a result of `tools/list`. One entry that is not a tool makes the whole list invalid.
+fn tool_names(result: &[u8]) -> Vec<String> {
+    #[derive(Default, serde::Deserialize)]
+    struct ToolList {
+        #[serde(default)]
+        tools: Vec<ListedTool>,
+    }
+    #[derive(serde::Deserialize)]
+    struct ListedTool {
+        name: String,
+    }
+    let list: ToolList = serde_json::from_slice(result).unwrap_or_default();
+    list.tools.into_iter().map(|tool| tool.name).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ops_06_tools_are_those_of_a_list() {
+        for (result, names) in [
+            (
+                r#"{"tools":[{"name":"a\u0062","title":"x"},{"name":"c"}]}"#,
+                &["ab", "c"][..],
+            ),
+            (r#"{"tools":[{"name":"a"},{"name":7}]}"#, &[]),
+            (r#"{"content":[{"name":"a"}]}"#, &[]),
+            ("", &[]),
+        ] {
+            assert_eq!(tool_names(result.as_bytes()), names, "{result}");
+        }
+    }
 
     #[test]
     fn ops_05_tool_error_is_a_member_of_the_result() {

@@ -59,10 +59,10 @@ pub(crate) struct CheckedCaller {
 }
 
 impl CheckedCaller {
-    pub(crate) fn new(caller: Caller, authenticator: Arc<dyn Authenticate>, counters: &Arc<AdmittedCallers>) -> Self {
+    pub(crate) fn new(caller: Caller, authenticator: &Arc<dyn Authenticate>, counters: &Arc<AdmittedCallers>) -> Self {
         CheckedCaller {
             caller,
-            authenticator,
+            authenticator: Arc::clone(authenticator),
             counters: Arc::clone(counters),
             outcome: AuthOutcome::Ok,
         }
@@ -91,10 +91,8 @@ impl CheckedCaller {
             Payload::One(message) => message.request_id(),
             Payload::Batch(_) => None,
         };
-        let Caller {
-            provider, challenge, ..
-        } = &self.caller;
-        let refusal = AuthRefusal::scope(Arc::clone(provider), challenge.clone(), &needed);
+        let (provider, challenge) = (Arc::clone(&self.caller.provider), self.caller.challenge.clone());
+        let refusal = AuthRefusal::scope(provider, challenge, &needed);
         Err(Refusal::from(refusal).about(id))
     }
 }

@@ -1,10 +1,12 @@
 //! The two tasks of a node: one reads the bus, one does periodic work. They end with the service.
 
 use crate::call::parked_calls::ParkedCalls;
+use crate::endpoint::server::Server;
+use crate::endpoint::unloader::Unloader;
 use crate::node::Node;
 use crate::node::clock::wall_now;
 use crate::node::session_end::SessionEnd;
-use crate::node::unused_sessions::UnusedSessions;
+use crate::node::unused_sessions::UnusedFate;
 use crate::session::Session;
 use crate::session::registry::Registry;
 use rethread_proto::clock::Mono;
@@ -20,14 +22,17 @@ const BUS_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// Sessions that are visited before other tasks get a turn.
 const SESSIONS_PER_TURN: usize = 64;
 
-pub(crate) fn start(node: &Arc<Node>, sessions: &Arc<Registry>, parked: &Arc<ParkedCalls>) {
+pub(crate) fn start(server: &Server) {
+    let (node, sessions) = (&server.node, &server.sessions);
     // Subscribed here and not in the task: otherwise events before the task's first poll would be lost.
     let bus = node.store.subscribe();
     tokio::spawn(read_bus(bus, Arc::clone(node), Arc::downgrade(sessions)));
-    tokio::spawn(sweep(Arc::clone(node), Arc::downgrade(sessions), Arc::clone(parked)));
+    let unloader = Unloader::new(sessions, &server.handler);
+    let parked = Arc::clone(&server.parked);
+    tokio::spawn(sweep(Arc::clone(node), Arc::downgrade(sessions), parked, unloader));
 }
 
-async fn sweep(node: Arc<Node>, sessions: Weak<Registry>, parked: Arc<ParkedCalls>) {
+async fn sweep(node: Arc<Node>, sessions: Weak<Registry>, parked: Arc<ParkedCalls>, mut unloader: Unloader) {
     let mut pause = tokio::time::interval(SWEEP_INTERVAL);
     let mut expired: Option<Mono> = None;
     pause.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -58,8 +63,10 @@ async fn sweep(node: Arc<Node>, sessions: Weak<Registry>, parked: Arc<ParkedCall
                 } else {
                     pending_end.detach();
                 }
-            } else if is_unused(&node, session, now) {
-                remove_unused(&sessions, session);
+            } else if session.unused_fate(now) == UnusedFate::End {
+                end_unused(&sessions, session);
+            } else if unloader.takes(session, now) {
+                // It leaves the memory after the visit.
             } else if session.is_gone() || session.has_ended() {
                 sessions.end(session, SessionEnd::EndedElsewhere).skip();
             } else if session.is_behind() {
@@ -70,6 +77,7 @@ async fn sweep(node: Arc<Node>, sessions: Weak<Registry>, parked: Arc<ParkedCall
             }
         })
         .await;
+        unloader.start();
         if expired.is_none_or(|at| now.since(at) >= node.timing.touch_every()) {
             expired = Some(now);
             expire(&node, &sessions).await;
@@ -85,25 +93,18 @@ async fn sweep(node: Arc<Node>, sessions: Weak<Registry>, parked: Arc<ParkedCall
     }
 }
 
-/// Whether the client has opened a session and never used it (GW-23).
-fn is_unused(node: &Node, session: &Session, now: Mono) -> bool {
-    // With several nodes the owner must not forget its session: others forward requests to it.
-    let is_kept = matches!(node.unused, UnusedSessions::Unload(_)) && node.cluster().is_some();
-    let limit = node.unused.may_end_after().filter(|_| !is_kept);
-    limit.is_some_and(|limit| session.was_never_used(now, limit)) && !node.is_draining()
-}
-
-/// Removes a session that was never used from memory. Its record stays, unless the policy says otherwise.
-fn remove_unused(sessions: &Arc<Registry>, session: &Arc<Session>) {
-    if let UnusedSessions::End(_) = session.node.unused {
+/// Ends a session that was never used. In a cluster another node may use it, so the store decides.
+fn end_unused(sessions: &Arc<Registry>, session: &Arc<Session>) {
+    if session.node.cluster().is_none() {
         return sessions.end(session, SessionEnd::Unused).detach();
     }
+    session.mark_used(); // asks the store once. If another node uses the session, or the store fails, it ends when it is idle.
     let (sessions, session) = (Arc::clone(sessions), Arc::clone(session));
     tokio::spawn(async move {
-        let _alone = sessions.restoring.wait(&session.key.session).await;
-        // A request that has arrived meanwhile is admitted, or waits for the lock.
-        if session.begin_close() {
-            sessions.close_view(&session, SessionEnd::Unused);
+        let stored = session.node.store.load(&session.key).await;
+        let limit = session.node.unused.may_end_after();
+        if stored.is_ok_and(|stored| limit.is_some_and(|limit| stored.idle >= limit)) {
+            sessions.end(&session, SessionEnd::Unused).detach();
         }
     });
 }

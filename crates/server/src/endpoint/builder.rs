@@ -177,7 +177,7 @@ impl<H: Handler> Builder<H> {
         self
     }
 
-    /// The policy for sessions that are opened and never used. By default they stay until they are idle.
+    /// The policy for sessions that nobody uses. By default they stay in memory until they are idle.
     #[must_use]
     pub fn unused_sessions(mut self, unused: UnusedSessions) -> Self {
         self.unused = unused;

@@ -93,7 +93,7 @@ impl HttpSse {
                 };
                 let caller = caller.map_err(authenticate::refused)?;
                 let counters = &self.inner.node.metrics.admitted_callers;
-                Some(CheckedCaller::new(caller, Arc::clone(authenticator), counters))
+                Some(CheckedCaller::new(caller, authenticator, counters))
             }
             _ => None,
         };

@@ -16,7 +16,7 @@ use crate::endpoint::respond;
 use crate::endpoint::server::Server;
 use crate::node::Node;
 use crate::node::acknowledgements::ENDED;
-use crate::node::observe::CallOutcome;
+use crate::node::observe::{CallOutcome, ResumeFacts};
 use crate::node::session_end::SessionEnd;
 use crate::session::view::wait_for_views;
 use crate::session::{Session, Transport};
@@ -235,10 +235,10 @@ async fn batch(
 pub(crate) async fn get(
     inner: &Server,
     session: Arc<Session>,
-    head: &Head,
+    (head, request_head): (&Head, &RequestHead),
     is_draining: bool,
 ) -> Result<Response<Body>, Refusal> {
-    let node = &inner.node;
+    let (node, started) = (&inner.node, Instant::now());
     if node.connections.now() >= node.limits.connections() {
         return Err(Reason::Overloaded("open streams").into());
     }
@@ -251,10 +251,21 @@ pub(crate) async fn get(
     }
     session.mark_used();
     let opened = session.open_get(last_event_id).await?;
+    if let (Some(observer), Some(resumed)) = (&node.observer, &opened.resumed) {
+        observer.stream_resumed(&ResumeFacts {
+            session: session.tag(),
+            principal: &session.key.principal,
+            version: session.version(),
+            calls: &resumed.calls,
+            has_gap: opened.gap.is_some(),
+            duration: started.elapsed(),
+            extensions: request_head.extensions(),
+        });
+    }
     if is_push && session.is_open_in_handler() {
         inner.handler.on_push_stream_opened(&Peer(Arc::clone(&session)));
     }
-    let response = respond::stream(Box::new(opened.reader), session.version(), node);
+    let response = respond::stream(opened.reader, session.version(), node);
     Ok(respond::with_gap(response, opened.gap))
 }
 

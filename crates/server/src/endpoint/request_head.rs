@@ -1,5 +1,6 @@
 //! The head of the HTTP request that carried a message.
 
+use crate::call::request_extensions::RequestExtensions;
 use crate::session::Session;
 use http::request::Parts;
 use http::{Extensions, HeaderMap, header};
@@ -15,7 +16,8 @@ pub(crate) struct Forwarded;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RequestHead {
     headers: HeaderMap,
-    extensions: Extensions,
+    extensions: RequestExtensions,
+    caller: Option<Caller>,
     /// Everything, and then nothing is in the other two.
     parts: Option<Box<Parts>>,
 }
@@ -24,14 +26,14 @@ impl RequestHead {
     /// The same for an authenticated caller. The token ends here: no handler and no other node sees it (AUTH-22).
     pub(crate) fn authenticated(mut parts: Parts, wanted: bool, caller: &Caller) -> (Self, Principal) {
         parts.headers.remove(header::AUTHORIZATION);
-        parts.extensions.insert(caller.clone());
         let principal = caller.principal.clone();
         if wanted {
+            parts.extensions.insert(caller.clone());
             parts.extensions.insert(principal.clone());
         } else {
             parts.extensions.remove::<Principal>(); // that of a layer: the authenticator decides
         }
-        (Self::with_parts(parts, wanted), principal)
+        (Self::with_parts(parts, wanted, Some(caller)), principal)
     }
 
     /// Takes what is needed from a request's head, and who sent it.
@@ -40,18 +42,20 @@ impl RequestHead {
             true => parts.extensions.get::<Principal>().cloned(),
             false => parts.extensions.remove::<Principal>(),
         };
-        (Self::with_parts(parts, wanted), principal.unwrap_or_default())
+        (Self::with_parts(parts, wanted, None), principal.unwrap_or_default())
     }
 
-    fn with_parts(parts: Parts, wanted: bool) -> Self {
+    fn with_parts(parts: Parts, wanted: bool, caller: Option<&Caller>) -> Self {
         match wanted {
             true => RequestHead {
+                caller: caller.cloned(),
                 parts: Some(Box::new(parts)),
                 ..RequestHead::default()
             },
             false => RequestHead {
                 headers: parts.headers,
-                extensions: parts.extensions,
+                extensions: RequestExtensions::new(parts.extensions, caller),
+                caller: caller.cloned(),
                 parts: None,
             },
         }
@@ -59,7 +63,7 @@ impl RequestHead {
 
     /// The expiry of the caller's token, if the endpoint has an authenticator. The inner value is `None` if it has no end.
     pub(crate) fn expiry(&self) -> Option<Option<Wall>> {
-        self.extensions().get::<Caller>().map(|caller| caller.expires)
+        self.caller.as_ref().map(|caller| caller.expires)
     }
 
     /// Tells a session the expiry of its owner's token.
@@ -74,17 +78,24 @@ impl RequestHead {
     }
 
     pub(crate) fn extensions(&self) -> &Extensions {
-        self.parts.as_ref().map_or(&self.extensions, |parts| &parts.extensions)
+        match &self.parts {
+            Some(parts) => &parts.extensions,
+            None => self.extensions.get(),
+        }
     }
 
     /// The parts that a call needs: the extensions, or the whole head.
-    pub(crate) fn open(self) -> (Extensions, Option<Box<Parts>>) {
+    pub(crate) fn open(self) -> (RequestExtensions, Option<Box<Parts>>) {
         (self.extensions, self.parts)
     }
 
     /// Whether another node has forwarded the request: it is served here or sent back.
     pub(crate) fn is_forwarded(&self) -> bool {
-        self.extensions().get::<Forwarded>().is_some()
+        let extensions = match &self.parts {
+            Some(parts) => &parts.extensions,
+            None => self.extensions.sent(),
+        };
+        extensions.get::<Forwarded>().is_some()
     }
 
     /// The whole head, for handlers that asked for it.

@@ -218,25 +218,29 @@ impl Server {
             report(watched, &refusal);
             Ok(respond::for_origin(respond::refusal(&refusal), origin))
         };
-        let counters = Arc::clone(&self.node.metrics.admitted_callers);
-        let checked = move |caller, authenticator| Some(Box::new(CheckedCaller::new(caller, authenticator, &counters)));
-        let authenticator = Arc::clone(authenticator);
+        let counters = &self.node.metrics.admitted_callers;
+        let checked = |caller| CheckedCaller::new(caller, authenticator, counters);
         match authenticator.caller(&parts) {
             Authentication::Done(Ok(caller)) => {
-                self.serve_admitted(head, parts, body, checked(caller, authenticator), watched)
+                let caller = checked(caller);
+                self.serve_admitted(head, parts, body, Some(caller), watched)
             }
             Authentication::Done(Err(refusal)) => {
                 Box::pin(std::future::ready(refuse(refusal, head.origin, watched.as_deref())))
             }
-            Authentication::Pending(caller) => Box::pin(async move {
-                match caller.await {
-                    Ok(caller) => {
-                        let caller = checked(caller, authenticator);
-                        self.serve_admitted(head, parts, body, caller, watched).await
+            Authentication::Pending(caller) => {
+                let authenticator = Arc::clone(authenticator);
+                Box::pin(async move {
+                    match caller.await {
+                        Ok(caller) => {
+                            let counters = &self.node.metrics.admitted_callers;
+                            let caller = CheckedCaller::new(caller, &authenticator, counters);
+                            self.serve_admitted(head, parts, body, Some(caller), watched).await
+                        }
+                        Err(refusal) => refuse(refusal, head.origin, watched.as_deref()),
                     }
-                    Err(refusal) => refuse(refusal, head.origin, watched.as_deref()),
-                }
-            }),
+                })
+            }
         }
     }
 
@@ -246,7 +250,7 @@ impl Server {
         head: Head,
         parts: Parts,
         body: B,
-        caller: Option<Box<CheckedCaller>>,
+        caller: Option<CheckedCaller>,
         mut watched: Option<Box<WatchedRequest>>,
     ) -> ResponseFuture
     where
@@ -305,7 +309,7 @@ impl Server {
         &self,
         head: &Head,
         request_head: RequestHead,
-        (principal, caller): (Principal, Option<Box<CheckedCaller>>),
+        (principal, caller): (Principal, Option<CheckedCaller>),
         body: &Bytes,
         outgoing: Option<Box<Outgoing>>,
         admission: &mut Option<Admission>,
@@ -425,7 +429,7 @@ impl Server {
                     {
                         return response;
                     }
-                    legacy::get(self, session, &head, is_draining).await
+                    legacy::get(self, session, (&head, &request_head), is_draining).await
                 }
                 _ => legacy::delete(self, &session).await,
             }

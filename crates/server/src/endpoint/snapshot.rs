@@ -4,13 +4,21 @@ use super::server::Server;
 use crate::endpoint::service::McpService;
 use crate::node::clock::wall_now;
 use crate::node::session_end::SessionEnd;
-use crate::node::snapshot::{Changes, Query, Snapshot, Totals, VERSION};
+use crate::node::snapshot::{Changes, Query, SessionSnapshot, Snapshot, Totals, VERSION};
 use crate::node::stats::Stats;
 use crate::session::Session;
 use foldhash::fast::RandomState;
-use rethread_proto::{Principal, Tag};
+use rethread_proto::{Ordinal, Principal, Tag};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
+
+/// Streams whose status is asked for at the same time.
+const MAX_STATUS_REQUESTS: usize = 1024;
+/// How long the store may take for all of them.
+const STATUS_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl McpService {
     /// The state of this endpoint for operators: its totals, and the sessions that `query` asks for.
@@ -78,6 +86,37 @@ impl McpService {
             is_here
         });
         changes
+    }
+
+    /// Asks the store for what a snapshot of these sessions lacks: [`snapshot`](Self::snapshot) and [`changes`](Self::changes) do not
+    /// wait, and the store of several nodes does not answer at once. Returns at once with any other store.
+    ///
+    /// At most 1,024 streams are asked for, for at most a second. The others stay as they are.
+    pub async fn read_stored(&self, sessions: &mut [SessionSnapshot]) {
+        let node = &self.inner.node;
+        if node.cluster().is_none() {
+            return;
+        }
+        let places: HashMap<Tag, usize> = sessions.iter().enumerate().map(|(at, s)| (s.tag, at)).collect();
+        let mut requests = JoinSet::new();
+        self.inner.sessions.for_each(|session| {
+            let Some(&place) = places.get(&session.tag()).filter(|_| session.has_stored_streams()) else {
+                return;
+            };
+            for (at, stream) in sessions[place].streams.iter().enumerate() {
+                if requests.len() < MAX_STATUS_REQUESTS {
+                    let status = node.store.status(&session.stream_key(Ordinal(stream.ordinal)));
+                    requests.spawn(async move { (place, at, status.await) });
+                }
+            }
+        });
+        let deadline = Instant::now() + STATUS_TIMEOUT;
+        // Dropping the set ends the requests that are too slow.
+        while let Ok(Some(answered)) = timeout_at(deadline, requests.join_next()).await {
+            if let Ok((place, at, Ok(status))) = answered {
+                sessions[place].streams[at].add_stored(&status);
+            }
+        }
     }
 
     /// Ends the session with this tag, as its client could. False if there is none.

@@ -15,7 +15,7 @@ impl Server {
     /// Starts the node's tasks, with the first request: before that there may be no runtime to start them on.
     pub(crate) fn start_background(self: &Arc<Self>) {
         if !self.background.swap(true, Ordering::Relaxed) {
-            background::start(&self.node, &self.sessions, &self.parked);
+            background::start(self);
             cluster::start(self);
         }
     }

@@ -6,14 +6,15 @@ use bytes::Bytes;
 use http::Extensions;
 use rethread_proto::gate::SessionHeader;
 use rethread_proto::jsonrpc::{self, Message, Payload};
-use rethread_proto::{Principal, Refusal, Tag};
+use rethread_proto::{Principal, Refusal, SessionId, Tag};
 use std::sync::Arc;
 
 /// A request of an endpoint with an observer.
 pub(crate) struct WatchedRequest {
     node: Arc<Node>,
     extensions: Extensions,
-    session: Option<Tag>,
+    /// Its tag is a hash: only a refusal pays for it.
+    session: Option<SessionId>,
     principal: Option<Principal>,
     body: Bytes,
 }
@@ -35,7 +36,7 @@ impl WatchedRequest {
     pub(crate) fn identified(&mut self, principal: &Principal, session: &SessionHeader) {
         self.principal = Some(principal.clone());
         if let SessionHeader::Id(id) = session {
-            self.session = Some(Tag::of_session(id));
+            self.session = Some(id.clone());
         }
     }
 
@@ -58,7 +59,7 @@ impl WatchedRequest {
         if let Some(observer) = &self.node.observer {
             observer.refused(&RefusedRequest {
                 refusal,
-                session: self.session,
+                session: self.session.as_ref().map(Tag::of_session),
                 principal: self.principal.as_ref(),
                 method,
                 tool: tool.as_deref(),

@@ -2,7 +2,7 @@
 
 use crate::node::session_end::SessionEnd;
 use http::Extensions;
-use rethread_proto::jsonrpc::Params;
+use rethread_proto::jsonrpc::{Params, RequestId};
 use rethread_proto::{Principal, Refusal, Tag, Version};
 use std::time::Duration;
 
@@ -23,6 +23,11 @@ pub trait Observe: Send + Sync + 'static {
     /// A call has ended.
     fn call_ended(&self, call: &CallFacts<'_>, outcome: CallOutcome, duration: Duration) {
         let _ = (call, outcome, duration);
+    }
+
+    /// A client reads a stream again, after the last event that it has seen.
+    fn stream_resumed(&self, resume: &ResumeFacts<'_>) {
+        let _ = resume;
     }
 
     /// A request was refused.
@@ -63,6 +68,26 @@ pub struct CallFacts<'a> {
     pub tool: Option<&'a str>,
     /// The params. They may hold secrets.
     pub params: &'a Params,
+    /// The extensions of the request.
+    pub extensions: &'a Extensions,
+}
+
+/// The facts of the resumption of a stream.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct ResumeFacts<'a> {
+    /// The tag of its session.
+    pub session: Tag,
+    /// The caller.
+    pub principal: &'a Principal,
+    /// The revision of the session.
+    pub version: Version,
+    /// The requests that the stream answers. Empty for a push stream.
+    pub calls: &'a [RequestId],
+    /// Whether events after the cursor are no longer retained.
+    pub has_gap: bool,
+    /// The time from the request until the stream was found.
+    pub duration: Duration,
     /// The extensions of the request.
     pub extensions: &'a Extensions,
 }

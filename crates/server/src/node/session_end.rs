@@ -22,13 +22,15 @@ pub enum SessionEnd {
     LeaseLost,
     /// An operator has ended it.
     Operator,
-    /// Its client has opened it and never used it.
+    /// Its client has opened it and never used it, or has not used it for long and another session needed its place.
     Unused,
+    /// Nobody uses it: the store keeps it, and the next request restores it.
+    Unloaded,
 }
 
 impl SessionEnd {
     /// All reasons.
-    pub const ALL: [SessionEnd; 10] = [
+    pub const ALL: [SessionEnd; 11] = [
         SessionEnd::Deleted,
         SessionEnd::Idle,
         SessionEnd::TokenExpired,
@@ -39,6 +41,7 @@ impl SessionEnd {
         SessionEnd::LeaseLost,
         SessionEnd::Operator,
         SessionEnd::Unused,
+        SessionEnd::Unloaded,
     ];
 
     /// The reason as a label.
@@ -54,6 +57,7 @@ impl SessionEnd {
             SessionEnd::LeaseLost => "lease_lost",
             SessionEnd::Operator => "operator",
             SessionEnd::Unused => "unused",
+            SessionEnd::Unloaded => "unloaded",
         }
     }
 }

@@ -3,6 +3,7 @@
 use rethread_proto::clock::Wall;
 use rethread_proto::rfc3339::Rfc3339;
 use rethread_proto::{Principal, Tag, Version};
+use rethread_store::StreamStatus;
 use serde::{Serialize, Serializer};
 
 /// The version of the format.
@@ -143,7 +144,8 @@ pub struct StreamSnapshot {
     pub kind: &'static str,
     /// The method of the call that it answers, while the call runs.
     pub method: Option<String>,
-    /// The first retained event. `None` if there is none, or if the store does not answer at once.
+    /// The first retained event. `None` if there is none, or if the store does not answer at once: see
+    /// [`McpService::read_stored`](crate::McpService::read_stored).
     pub first: Option<u64>,
     /// The last event.
     pub last: Option<u64>,
@@ -157,6 +159,17 @@ pub struct StreamSnapshot {
     pub bytes: u64,
     /// Whether events after the cursor are no longer retained, or went out without ids.
     pub gap: bool,
+}
+
+impl StreamSnapshot {
+    /// Adds what only the store knows.
+    pub(crate) fn add_stored(&mut self, stored: &StreamStatus) {
+        let purged = stored.purged.map(|seq| seq.0);
+        self.first = stored.first_kept.map(|seq| seq.0);
+        self.last = self.last.or(stored.last.map(|seq| seq.0));
+        self.sealed |= stored.sealed;
+        self.gap |= self.cursor.zip(purged).is_some_and(|(cursor, purged)| cursor < purged);
+    }
 }
 
 /// The differences between two looks at an endpoint: see [`McpService::changes`](crate::McpService::changes).

@@ -2,7 +2,8 @@
 //!
 //! A view is closed while its session lives on: another node takes it over, or nobody has used it here for long. A request that
 //! has found the view must not lose it before its call is registered. So a view admits requests, a view with an admitted
-//! request is not closed, and a view that is being closed admits none. In a store with one member views are never closed.
+//! request is not closed, and a view that is being closed admits none. In a store with one member a view is closed only if unused
+//! sessions leave the memory.
 
 use super::Session;
 use rethread_proto::StreamKind;
@@ -23,7 +24,7 @@ impl Drop for Admission {
 impl Session {
     /// Admits a request. `None` while the view is being closed: its session must be looked up again.
     pub(crate) fn admit(self: &Arc<Self>) -> Option<Admission> {
-        if self.node.cluster().is_none() {
+        if self.node.cluster().is_none() && !self.node.unused.unloads() {
             return Some(Admission(None));
         }
         self.admissions.enter().then(|| Admission(Some(Arc::clone(self))))

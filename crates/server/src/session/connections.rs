@@ -3,6 +3,7 @@
 use super::{Session, Transport};
 use crate::node::stats::ConnectionKind;
 use crate::stream::reader_body::{ConnectionHost, ReaderBody};
+use crate::stream::remote_reader::RemoteReader;
 use crate::stream::{Stream, StreamObserver};
 use rethread_proto::StreamKind;
 use rethread_proto::jsonrpc::RequestId;
@@ -106,6 +107,10 @@ impl ConnectionHost for Session {
         }
         self.node.connections.leave(self.connection_kind(stream));
         self.unused();
+    }
+
+    fn remote_detached(&self, reader: &Arc<RemoteReader>) {
+        self.forget_remote_reader(reader);
     }
 }
 

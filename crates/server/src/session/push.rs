@@ -78,6 +78,11 @@ impl SessionPush {
         self.0.lock().push.next_update(epoch, retry)
     }
 
+    /// Whether the store has the queue as it is now: see [`Push::is_copied`].
+    pub(crate) fn is_copied(&self) -> bool {
+        self.0.lock().push.is_copied()
+    }
+
     /// The result of an update. Returns the update that the copy lacks now.
     pub(crate) fn updated(&self, stored: bool, epoch: u64) -> Option<QueueUpdate> {
         let push = &mut self.0.lock().push;

@@ -8,6 +8,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use tokio::sync::Notify;
 
+/// Broadcasts without a message for a session, after which the store learns that the session has seen them. It is a tenth of the
+/// broadcasts that the store keeps: a session whose position is older is told that everything may have changed.
+const MAX_SKIPPED_BROADCASTS: u32 = 1_000;
+
+/// Broadcasts that wait for a store that does not answer. Beyond: one command reads all of them from the log of broadcasts.
+const MAX_WAITING_BROADCASTS: usize = 64;
+
 /// The push of one session in a cluster.
 #[derive(Default)]
 pub(super) struct SharedPush {
@@ -53,7 +60,7 @@ impl SharedPush {
 
 #[derive(Default)]
 pub(super) struct State {
-    pub(super) commands: VecDeque<Command>,
+    commands: VecDeque<Command>,
     /// Messages among the commands, and their bytes. Bounded as the queue in the store is.
     messages: usize,
     bytes: usize,
@@ -62,6 +69,8 @@ pub(super) struct State {
     is_enqueuing: bool,
     /// Since when messages wait in the store that a stream of this node could not take yet.
     pub(super) waiting: Option<Mono>,
+    /// Broadcasts without a message for this session since the last command.
+    skipped_broadcasts: u32,
 }
 
 pub(super) enum Command {
@@ -71,8 +80,8 @@ pub(super) enum Command {
     Broadcast(BroadcastId, Vec<PushMessage>),
     /// A GET is opened.
     Listen(Arc<Stream>),
-    /// Broadcasts may have been missed by a session with this GET.
-    CatchUp(StreamKey),
+    /// Broadcasts may have been missed.
+    CatchUp,
     /// A GET is closed.
     Unlisten(StreamKey),
     /// A GET does not take its messages.
@@ -82,6 +91,42 @@ pub(super) enum Command {
 }
 
 impl State {
+    /// Whether the store must be told of a broadcast. A session that it does not concern costs the store nothing.
+    pub(super) fn broadcast_is_due(&mut self, has_message: bool) -> bool {
+        self.skipped_broadcasts += 1;
+        let is_due = has_message || self.skipped_broadcasts == MAX_SKIPPED_BROADCASTS;
+        if is_due {
+            self.skipped_broadcasts = 0;
+        }
+        is_due
+    }
+
+    /// Adds a command, unless one that waits has the same effect: while the store does not answer, only GETs that are opened add
+    /// commands.
+    pub(super) fn add(&mut self, command: Command) {
+        let is_broadcast = |command: &&Command| matches!(command, Command::Broadcast(..));
+        let command = match command {
+            Command::Broadcast(..) if self.commands.iter().filter(is_broadcast).count() >= MAX_WAITING_BROADCASTS => {
+                Command::CatchUp
+            }
+            command => command,
+        };
+        if let Command::Unlisten(key) = &command {
+            // The GET ends before the store learns of it.
+            self.commands
+                .retain(|other| !matches!(other, Command::Listen(stream) if stream.key == *key));
+        }
+        let is_same = |other: &Command| match (&command, other) {
+            (Command::Bind, Command::Bind) | (Command::CatchUp, Command::CatchUp) => true,
+            (Command::Unlisten(key), Command::Unlisten(other)) => key == other,
+            (Command::Demote(key), Command::Demote(other)) => key == other,
+            _ => false,
+        };
+        if !self.commands.iter().any(is_same) {
+            self.commands.push_back(command);
+        }
+    }
+
     /// Adds a message. Returns the number of older ones that were dropped.
     pub(super) fn push_message(&mut self, message: PushMessage, limits: PushQueueLimits) -> usize {
         self.messages += 1;
@@ -129,4 +174,45 @@ impl State {
 pub(super) enum Work {
     Enqueue(Vec<PushMessage>),
     Other(Command),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn d6_store_learns_of_every_message_and_of_every_thousandth_other_broadcast() {
+        let mut state = State::default();
+        assert!(state.broadcast_is_due(true));
+        let due = (1..=2_500).filter(|_| state.broadcast_is_due(false)).count();
+        assert_eq!(due, 2);
+        assert!(state.broadcast_is_due(true));
+        let due: Vec<_> = (1..=1_500).filter(|_| state.broadcast_is_due(false)).collect();
+        assert_eq!(due, [1_000], "the count starts again after a message");
+    }
+
+    /// D13: while the store does not answer, the commands of a session do not accumulate.
+    #[test]
+    fn d13_waiting_commands_are_bounded() {
+        let mut state = State::default();
+        for number in 0..10 * MAX_WAITING_BROADCASTS {
+            state.add(Command::Broadcast(
+                BroadcastId(format!("{number}-0").into()),
+                Vec::new(),
+            ));
+            state.add(Command::Bind);
+        }
+        let count = |fits: fn(&Command) -> bool| state.commands.iter().filter(|command| fits(command)).count();
+        assert_eq!(
+            count(|command| matches!(command, Command::Broadcast(..))),
+            MAX_WAITING_BROADCASTS
+        );
+        assert_eq!(
+            count(|command| matches!(command, Command::CatchUp)),
+            1,
+            "it reads the others"
+        );
+        assert_eq!(count(|command| matches!(command, Command::Bind)), 1);
+        assert_eq!(state.commands.len(), MAX_WAITING_BROADCASTS + 2);
+    }
 }

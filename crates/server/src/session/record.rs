@@ -57,6 +57,12 @@ impl Session {
         }
     }
 
+    /// Whether the store lacks a change of the record, or a write is in flight.
+    pub(super) fn lacks_record_changes(&self) -> bool {
+        let changes = self.persistence.changes.load(Ordering::Acquire);
+        !self.persistence.saved.try_lock().is_ok_and(|saved| *saved >= changes)
+    }
+
     /// Whether the store lacks a change of the record, and no write is in flight.
     pub(crate) fn is_behind(&self) -> bool {
         let changes = self.persistence.changes.load(Ordering::Acquire);

@@ -1,10 +1,11 @@
 //! The streams of a session that other nodes write or have written.
 
 use super::Session;
-use super::get_connection::{ConnectionBody, GetConnection};
+use super::get_connection::{GetConnection, ResumedStream};
 use super::orphan::{self, OrphanCause};
 use crate::node::stats::ConnectionKind;
-use crate::stream::remote_body::{RemoteBody, RemoteHost, RemoteReader};
+use crate::stream::reader_body::{ConnectionHost, ReaderBody};
+use crate::stream::remote_reader::RemoteReader;
 use rethread_proto::Ordinal;
 use rethread_proto::event_id::{EventId, Seq, StreamKind};
 use rethread_proto::refusal::Reason;
@@ -82,12 +83,16 @@ impl Session {
             resumes: true,
             gap_announced: gap,
         };
-        let (body, status) = self.read_remote(ordinal, start).await?;
+        let (reader, status) = self.read_remote(ordinal, start).await?;
+        let resumed = ResumedStream {
+            calls: status.info.calls.clone(),
+        };
         let prefix = self.stream_owner().params(ordinal, status.info).prefix;
         let gap = gap.then(|| prefix.id(status.first_kept.unwrap_or(after)));
         Ok(GetConnection {
-            reader: ConnectionBody::Remote(Box::new(body)),
+            reader,
             gap,
+            resumed: Some(resumed),
         })
     }
 
@@ -96,7 +101,7 @@ impl Session {
         self: &Arc<Self>,
         ordinal: Ordinal,
         start: ReaderStart,
-    ) -> Result<(RemoteBody, StreamStatus), Reason> {
+    ) -> Result<(Box<ReaderBody>, StreamStatus), Reason> {
         let node = &self.node;
         let (Some(cluster), Some(current)) = (node.cluster(), node.membership.current()) else {
             return Err(Reason::StoreUnavailable);
@@ -121,8 +126,8 @@ impl Session {
             reader.close(self.close()); // the view was suspended before the reader was in the table
         }
         let params = self.stream_owner().params(ordinal, status.info.clone());
-        let host = Arc::clone(self) as Arc<dyn RemoteHost>;
-        let body = RemoteBody::new(
+        let host = Arc::clone(self) as Arc<dyn ConnectionHost>;
+        let body = ReaderBody::remote(
             Arc::clone(&reader),
             token,
             params,
@@ -134,12 +139,20 @@ impl Session {
         // The writer may have died before this reader was in the table.
         let session = Arc::clone(self);
         tokio::spawn(async move { session.close_if_orphaned(&reader).await });
-        Ok((body, status))
+        Ok((Box::new(body), status))
     }
 
     /// The remote readers of this session.
     pub(crate) fn remote_readers(&self) -> Vec<Arc<RemoteReader>> {
         self.remote_readers.lock().clone()
+    }
+
+    /// A connection that read a stream of another node is gone.
+    pub(super) fn forget_remote_reader(&self, reader: &Arc<RemoteReader>) {
+        self.remote_readers.lock().retain(|other| !Arc::ptr_eq(other, reader));
+        self.node.connections.leave(remote_kind(reader.key.ordinal));
+        self.node.remote_readers.leave();
+        self.unused();
     }
 
     /// Ends a stream with an error if its writer is dead, and wakes its reader here.
@@ -161,14 +174,5 @@ fn remote_kind(ordinal: Ordinal) -> ConnectionKind {
     match ordinal.kind() {
         StreamKind::Call => ConnectionKind::Call,
         StreamKind::Push => ConnectionKind::Push,
-    }
-}
-
-impl RemoteHost for Session {
-    fn remote_detached(&self, reader: &Arc<RemoteReader>) {
-        self.remote_readers.lock().retain(|other| !Arc::ptr_eq(other, reader));
-        self.node.connections.leave(remote_kind(reader.key.ordinal));
-        self.node.remote_readers.leave();
-        self.unused();
     }
 }

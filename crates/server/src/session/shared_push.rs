@@ -74,7 +74,10 @@ impl Session {
         }
         let message = self.signal_message(signal);
         let message = message.map(|(draft, collapse)| push_message(draft, &collapse));
-        self.command(Command::Broadcast(id.clone(), message.into_iter().collect()));
+        let is_due = self.shared_push.lock().broadcast_is_due(message.is_some());
+        if is_due {
+            self.command(Command::Broadcast(id.clone(), message.into_iter().collect()));
+        }
     }
 
     /// Signals on the bus were lost. In a cluster the log of broadcasts has them.
@@ -82,8 +85,8 @@ impl Session {
         if !self.has_shared_push() {
             return self.offer_refresh();
         }
-        if let Some(stream) = self.push.streams().last() {
-            self.command(Command::CatchUp(stream.key.clone()));
+        if !self.push.streams().is_empty() {
+            self.command(Command::CatchUp);
         }
     }
 
@@ -140,7 +143,7 @@ impl Session {
     }
 
     fn command(self: &Arc<Self>, command: Command) {
-        self.shared_push.lock().commands.push_back(command);
+        self.shared_push.lock().add(command);
         self.run_push_commands();
     }
 
@@ -211,10 +214,12 @@ impl Session {
         match command {
             Command::Enqueue(_) => {} // `State::next` makes work of them
             Command::Broadcast(id, messages) => {
-                let limits = self.push_queue_limits();
+                let (limits, has_messages) = (self.push_queue_limits(), !messages.is_empty());
                 let dropped = cluster.enqueue_broadcast(&self.key, &id, messages, limits).await?;
                 telemetry::push_dropped(dropped);
-                self.bind(cluster).await;
+                if has_messages {
+                    self.bind(cluster).await;
+                }
             }
             Command::Listen(stream) => {
                 if stream.has_reader() {
@@ -223,8 +228,8 @@ impl Session {
                     self.bind(cluster).await;
                 }
             }
-            Command::CatchUp(stream) => {
-                let last = cluster.broadcasts_applied(&stream.session).await?;
+            Command::CatchUp => {
+                let last = cluster.broadcasts_applied(&self.key).await?;
                 self.catch_up_broadcasts(cluster, &last).await?;
                 self.bind(cluster).await;
             }

@@ -1,7 +1,7 @@
 //! The streams of a session: open, resume, abandon, forget.
 
 use super::Session;
-use super::get_connection::{ConnectionBody, GetConnection};
+use super::get_connection::{GetConnection, ResumedStream};
 use super::orphan;
 use crate::node::telemetry;
 use crate::stream::Stream;
@@ -354,8 +354,11 @@ impl Session {
             self.push_reader_changed(&stream);
         }
         GetConnection {
-            reader: ConnectionBody::Local(reader),
+            reader,
             gap,
+            resumed: Some(ResumedStream {
+                calls: stream.params.info.calls.clone(),
+            }),
         }
     }
 
@@ -370,8 +373,9 @@ impl Session {
             }
         }
         GetConnection {
-            reader: ConnectionBody::Local(reader),
+            reader,
             gap: None,
+            resumed: None,
         }
     }
 

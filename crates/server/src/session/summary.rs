@@ -111,49 +111,59 @@ impl Session {
     fn live(&self, stream: &Stream, method: Option<String>) -> StreamSnapshot {
         let summary = stream.summary();
         let ordinal = stream.key.ordinal;
-        let stored = self.stored_status(ordinal);
-        let purged = stored.as_ref().and_then(|stored| stored.purged);
-        let is_behind = summary
-            .cursor
-            .zip(purged)
-            .is_some_and(|(cursor, purged)| cursor < purged);
-        StreamSnapshot {
+        let mut snapshot = StreamSnapshot {
             ordinal: ordinal.0,
             kind: self.kind_of(ordinal),
             method,
-            first: stored.and_then(|stored| stored.first_kept).map(number),
+            first: None,
             last: summary.last.map(number),
             cursor: summary.cursor.map(number),
             attached: summary.attached,
             sealed: summary.sealed,
             bytes: summary.bytes,
-            gap: is_behind || summary.unlogged,
+            gap: summary.unlogged,
+        };
+        if let Some(Some(stored)) = self.stored_status(ordinal) {
+            snapshot.add_stored(&stored);
         }
+        snapshot
     }
 
     /// A push stream whose reader may return. Only the store has it.
     fn abandoned(&self, ordinal: Ordinal) -> Option<StreamSnapshot> {
-        let stored = self.stored_status(ordinal)?;
-        Some(StreamSnapshot {
+        if !self.has_stored_streams() {
+            return None;
+        }
+        let mut snapshot = StreamSnapshot {
             ordinal: ordinal.0,
             kind: self.kind_of(ordinal),
             method: None,
-            first: stored.first_kept.map(number),
-            last: stored.last.map(number),
+            first: None,
+            last: None,
             cursor: None,
             attached: false,
-            sealed: stored.sealed,
+            sealed: false,
             bytes: 0,
             gap: false,
-        })
+        };
+        if let Some(stored) = self.stored_status(ordinal) {
+            snapshot.add_stored(&stored?);
+        }
+        Some(snapshot)
     }
 
-    /// The stored status of a stream, if the store answers at once. A snapshot does not wait.
-    fn stored_status(&self, ordinal: Ordinal) -> Option<StreamStatus> {
-        if self.transport != Transport::Streamable || self.node.cluster().is_some() {
+    /// Whether its streams are in the store.
+    pub(crate) fn has_stored_streams(&self) -> bool {
+        self.transport == Transport::Streamable
+    }
+
+    /// The stored status of a stream. `None` if the store does not answer at once: a snapshot does not wait. The inner value is `None`
+    /// if the store does not know the stream.
+    fn stored_status(&self, ordinal: Ordinal) -> Option<Option<StreamStatus>> {
+        if !self.has_stored_streams() || self.node.cluster().is_some() {
             return None;
         }
-        self.node.store.status(&self.stream_key(ordinal)).now().ok()?.ok()
+        Some(self.node.store.status(&self.stream_key(ordinal)).now().ok()?.ok())
     }
 
     fn kind_of(&self, ordinal: Ordinal) -> &'static str {

@@ -294,3 +294,44 @@ async fn auth_22_handler_sees_the_caller_and_not_the_token() {
         [json!(false), json!("alice"), json!("read write"), json!("alice")]
     );
 }
+
+/// Returns the scopes of the caller and the words of a layer, as its context has them.
+struct ContextReader;
+
+#[derive(Clone)]
+struct OfLayer(&'static str);
+
+impl Handler for ContextReader {
+    async fn handle(&self, _: Call, cx: &Context) -> Result<Reply, RpcError> {
+        let extensions = cx.extensions();
+        Ok(Reply::json(json!({
+            "scopes": extensions.get::<Caller>().map(|caller| caller.scopes.to_string()),
+            "layer": extensions.get::<OfLayer>().map(|word| word.0),
+            "principal": extensions.get::<Principal>().is_some(),
+        })))
+    }
+}
+
+/// The caller is among the extensions, with and without those of a layer, whose principal does not count.
+#[tokio::test]
+async fn auth_22_context_has_the_caller_beside_the_extensions_of_layers() {
+    let service = McpService::builder(ContextReader)
+        .authenticate(NamedTokens::default())
+        .build();
+    let client = with_token(&Client::new(service), "alice.read.write");
+    let layered = client.with_request_hook(|request| {
+        request.extensions_mut().insert(OfLayer("word"));
+        request.extensions_mut().insert(Principal::new("layer", "mallory"));
+    });
+    for (client, word) in [(&client, json!(null)), (&layered, json!("word"))] {
+        let expected = json!({ "scopes": "read write", "layer": word, "principal": false });
+        let stateless = client.stateless(1, "tools/list", json!({}), json!({})).await;
+        let result = stateless.json().await["result"].clone();
+        for (name, value) in expected.as_object().unwrap() {
+            assert_eq!(&result[name], value, "{name}");
+        }
+        let session = client.open(V2025_11_25).await;
+        let reply = session.call(1, "tools/list", json!({})).await;
+        assert_eq!(reply.json().await["result"], expected);
+    }
+}

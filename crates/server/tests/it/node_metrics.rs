@@ -3,9 +3,10 @@
 use metrics::{
     Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit,
 };
-use rethread::{Call, Context, Handler, McpService, Reply, RpcError, ServerInfo};
+use rethread::{Call, Context, Handler, McpService, Principal, Reply, RpcError, ServerInfo, SessionId};
+use rethread_store::{Batch, EventStore as _, Ordinal, SessionKey, StreamKey};
 use rethread_store_redis::{RedisCluster, RedisOptions};
-use rethread_testkit::client::Client;
+use rethread_testkit::client::{Client, Session};
 use rethread_testkit::redis_server::RedisServer;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -127,7 +128,7 @@ impl Handler for Stateful {
     }
 }
 
-async fn node(redis: &RedisServer, continued: &Arc<Notify>) -> McpService {
+pub(crate) async fn node(redis: &RedisServer, continued: &Arc<Notify>) -> McpService {
     let options = RedisOptions::parse(&redis.url()).unwrap().with_lease(LEASE);
     let cluster = RedisCluster::connect(options).await.unwrap();
     let store = cluster.store("metrics").await.unwrap();
@@ -196,4 +197,90 @@ async fn two_nodes_report_their_metrics() {
         .wait("rethread_subscriber_reconnects_total", |times| times >= 1.0)
         .await;
     values.wait("rethread_rereads_total", |times| times > before).await;
+}
+
+/// The key of the stream that an event id names.
+fn stream_key(session: &Session, event_id: &str) -> StreamKey {
+    let (ordinal, _) = event_id.split_once('-').unwrap();
+    StreamKey {
+        session: SessionKey {
+            principal: Principal::anonymous(),
+            session: SessionId::parse(&session.id).unwrap(),
+        },
+        ordinal: Ordinal(ordinal.parse().unwrap()),
+    }
+}
+
+/// D2: a node that continues after its stream was taken over can append nothing, and reports that.
+#[tokio::test]
+async fn d2_fenced_append_is_counted_once() {
+    let Some(redis) = RedisServer::start() else { return };
+    let values = Values::default();
+    let _recording = metrics::set_default_local_recorder(&values);
+    let continued = Arc::new(Notify::new());
+    let writer = node(&redis, &continued).await;
+    let session = Client::new(writer).open("2025-11-25").await;
+    let mut events = session.tool(1, "wait", json!({})).await.events();
+    events.next().await;
+
+    let options = RedisOptions::parse(&redis.url()).unwrap();
+    let other_node = RedisCluster::connect(options).await.unwrap();
+    let store = other_node.store("metrics").await.unwrap();
+    let key = stream_key(&session, events.cursor());
+    let epoch = store.status(&key).await.unwrap().epoch;
+    let fence = Batch::new(epoch + 1, Vec::new());
+    store.append(&key, fence).await.unwrap();
+    assert_eq!(values.get("rethread_streams_fenced_total"), None);
+
+    continued.notify_one();
+    values
+        .wait("rethread_streams_fenced_total", |streams| streams == 1.0)
+        .await;
+    assert!(
+        events.rest().await.is_empty(),
+        "the writer sends nothing that is not stored"
+    );
+    assert_eq!(values.get("rethread_streams_fenced_total"), Some(1.0));
+    assert_eq!(values.get("rethread_store_gaps_total"), None);
+}
+
+/// D4: a store that has lost a stream gets the rest of it, and the hole is reported once.
+#[tokio::test]
+async fn d4_gap_of_a_store_that_lost_events_is_counted_once() {
+    let Some(redis) = RedisServer::start() else { return };
+    let values = Values::default();
+    let _recording = metrics::set_default_local_recorder(&values);
+    let continued = Arc::new(Notify::new());
+    let writer = node(&redis, &continued).await;
+    let session = Client::new(writer).open("2025-11-25").await;
+    let mut events = session.tool(1, "wait", json!({})).await.events();
+    events.next().await;
+    let cursor = events.cursor().to_owned();
+
+    let ordinal = stream_key(&session, &cursor).ordinal.0;
+    for kind in ["h", "l"] {
+        let keys = redis.command(&["KEYS", &format!("*:{kind}:{ordinal}")]);
+        let key = keys
+            .lines()
+            .find(|line| line.ends_with(&format!(":{kind}:{ordinal}")))
+            .unwrap();
+        assert_eq!(redis.command(&["DEL", key]).trim(), ":1", "{key}");
+    }
+    assert_eq!(values.get("rethread_store_gaps_total"), None);
+
+    continued.notify_one();
+    let rest = events.rest().await;
+    assert!(rest.last().unwrap().data["result"].is_object(), "{rest:?}");
+    assert_eq!(values.get("rethread_store_gaps_total"), Some(1.0));
+    assert_eq!(values.get("rethread_streams_fenced_total"), None);
+    let resumed = session.get(Some(&cursor)).await;
+    assert!(
+        resumed.header("rethread-gap").is_none(),
+        "this client has seen what the store lost"
+    );
+    let resumed = resumed.events().rest().await;
+    assert_eq!(
+        resumed.last().map(|last| &last.data),
+        rest.last().map(|last| &last.data)
+    );
 }

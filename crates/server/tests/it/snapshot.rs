@@ -2,6 +2,8 @@
 
 use crate::support::{ScriptedHandler, V2025_11_25, as_principal};
 use rethread::{ChangeCursor, MemoryLimits, MemoryStore, Query, Retention, SessionState, Tag};
+use rethread_store_redis::{RedisCluster, RedisOptions};
+use rethread_testkit::redis_server::RedisServer;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -125,6 +127,43 @@ async fn ops_09_streams_show_their_cursor_retention_and_gap() {
     drop(resumed);
     script.finish("done").await;
     assert_eq!(only().calls, 0);
+}
+
+/// A store of several nodes does not answer at once.
+#[tokio::test]
+async fn ops_09_streams_show_their_retention_with_redis() {
+    let Some(redis) = RedisServer::start() else { return };
+    let retention = Retention::default().with_events(10);
+    let options = RedisOptions::parse(&redis.url()).unwrap().with_retention(retention);
+    let cluster = RedisCluster::connect(options).await.unwrap();
+    let store = cluster.store("snapshot").await.unwrap();
+    let handler = ScriptedHandler::new();
+    let (service, client) = handler.serve_with(|builder| builder.store(store));
+    service.join().await;
+    let session = client.open(V2025_11_25).await;
+    let script = handler.script("a");
+    let (reply, ()) = tokio::join!(session.tool(1, "a", json!({})), script.progress(1));
+    drop(reply); // without a reader the handler does not wait
+    for n in 2..=50 {
+        script.progress(n).await;
+    }
+    let mut page = service.snapshot(&Query::default());
+    while page.sessions[0].streams[0].last != Some(50) {
+        tokio::time::sleep(Duration::from_millis(5)).await; // the store has not answered yet
+        page = service.snapshot(&Query::default());
+    }
+    assert_eq!(page.sessions[0].streams[0].first, None, "a snapshot does not wait");
+    service.read_stored(&mut page.sessions).await;
+    let call = &page.sessions[0].streams[0];
+    // A batch is evicted as a whole, and the machine decides about batches.
+    assert!(call.first.is_some_and(|first| (2..=41).contains(&first)), "{call:?}");
+    assert!(!call.gap, "nobody has missed anything yet");
+    let resumed = session.get(Some("1-0")).await;
+    let mut page = service.snapshot(&Query::default());
+    service.read_stored(&mut page.sessions).await;
+    assert!(page.sessions[0].streams[0].gap, "the reader has missed events");
+    drop(resumed);
+    script.finish("done").await;
 }
 
 #[tokio::test]

@@ -5,10 +5,10 @@ use crate::support::{ScriptedHandler, V2025_03_26, V2025_06_18, V2025_11_25, as_
 use rethread_testkit::client::{Client, Reply};
 use serde_json::{Value, json};
 
-const NEVER_EXISTED: &str = "AAAAAAAAAAAAAAAAAAAAAAAA";
+pub(crate) const NEVER_EXISTED: &str = "AAAAAAAAAAAAAAAAAAAAAAAA";
 
 /// A whole response: status, headers, body.
-async fn bytes_of(reply: Reply) -> (u16, Vec<(String, String)>, String) {
+pub(crate) async fn bytes_of(reply: Reply) -> (u16, Vec<(String, String)>, String) {
     let headers = reply.headers.iter().map(|(name, value)| {
         let value = value.to_str().unwrap().to_owned();
         (name.to_string(), value)

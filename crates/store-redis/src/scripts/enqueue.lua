@@ -40,5 +40,5 @@ for at = 9, #ARGV, 2 do
   end
 end
 redis.call('HSET', session, 'qb', bytes)
-wake_listener()
+wake_listener(broadcast ~= '') -- every node with a GET adds a broadcast, and binds it then
 return { 'ok', dropped, redis.call('EXISTS', session .. ':g') * length }

@@ -31,11 +31,12 @@ local function wake_watchers(ordinal, watchers)
 end
 
 -- Wakes the node of the newest GET if messages wait.
-local function wake_listener()
+local function wake_listener(only_others)
   if redis.call('LLEN', session .. ':q') > 0 then
     local top = redis.call('ZREVRANGE', session .. ':g', 0, 0)[1]
-    if top then
-      wake(string.match(top, ':(.*)$'), 'q', '')
+    local node = top and string.match(top, ':(.*)$')
+    if node and not (only_others and node == me) then
+      wake(node, 'q', '')
     end
   end
 end

@@ -807,7 +807,7 @@ function drawOverview() {
       "tr",
       {},
       el("td", { text: shown(name) }),
-      el("td", { text: eras }),
+      el("td", {}, ...eras.split(", ").map((part) => el("div", { text: part }))),
       ...[sessions, children.running, children.limit, children.starts].map((n) => el("td", { class: "number", text: number.format(n) })),
       el("td", { class: isCrashLoop(name) ? "number bad" : "number", text: number.format(children.crashes) }),
     ),

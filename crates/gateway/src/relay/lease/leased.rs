@@ -5,7 +5,9 @@ use super::{Lease, LeaseChild, REQUEST_TIMEOUT};
 use crate::relay::unavailable::with_timeout;
 use crate::upstream::{Upstream, UpstreamUse};
 use bytes::Bytes;
+use rethread::RpcError;
 use rethread_proto::LogLevel;
+use rethread_proto::bridge::up::tasks;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,6 +43,15 @@ impl LeaseUse {
     /// The child has responded: nothing of the call can follow.
     pub(in crate::relay) fn finish(&mut self) {
         self.is_finished = true;
+    }
+
+    /// Whether a tool of the child runs only as a task. A child without tasks is not asked.
+    pub(in crate::relay) async fn requires_task(&self, tool: &str) -> Result<bool, RpcError> {
+        if !tasks::serves_tool_tasks(&self.child.capabilities) {
+            return Ok(false);
+        }
+        let tools = self.lease.list_tools(self.connection()).await?;
+        Ok(tools.requires_task(tool))
     }
 
     /// The child logs at least at `level` until the call ends.

@@ -1,9 +1,7 @@
 //! Clients with sessions in front of a server of 2026-07-28 (4.2).
 
-use super::{SOON, answer, bridge_with, next_question, open_session, within};
+use super::{SOON, answer, bridge_with, next_question, open_session, wait_for_received, within};
 use crate::client::{LATEST, tool_result};
-use crate::gateway::wait_until;
-use http::StatusCode;
 use serde_json::{Value, json};
 
 const REVISIONS: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
@@ -243,13 +241,7 @@ async fn line_4_2_cancellation_reaches_the_server_and_a_disconnect_does_not() {
     session
         .post(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 1 } }))
         .await;
-    let cancelled = || {
-        gateway
-            .recorded_messages()
-            .iter()
-            .any(|m| m["method"] == "notifications/cancelled")
-    };
-    assert!(wait_until(SOON, cancelled).await);
+    wait_for_received(&gateway, "notifications/cancelled").await;
     let mut stream = session
         .start_tool(2, "slow", json!({ "steps": 5, "text": "goes on" }))
         .await;
@@ -281,13 +273,7 @@ async fn line_4_2_subscriptions_become_one_listen() {
     let gateway = bridge_with("modern").start();
     let session = open_session(&gateway.client(), LATEST).await;
     let mut pushed = session.listen().await;
-    let listening = || {
-        gateway
-            .recorded_messages()
-            .iter()
-            .any(|m| m["method"] == "subscriptions/listen")
-    };
-    assert!(wait_until(SOON, listening).await);
+    wait_for_received(&gateway, "subscriptions/listen").await;
     for uri in ["a:1", "a:2"] {
         let reply = session
             .call(1, "resources/subscribe", json!({ "uri": uri }))
@@ -360,17 +346,8 @@ async fn line_4_2_ended_listen_is_opened_again_with_a_refresh() {
 async fn line_4_2_old_client_is_served_on_the_sse_endpoint() {
     let gateway = bridge_with("modern").start();
     let client = gateway.client();
-    let mut stream = client
-        .send("GET", "/sse", &[("accept", "text/event-stream")], b"")
-        .await;
-    let Some(Value::String(place)) = stream.next().await else {
-        panic!("the first event names an endpoint")
-    };
-    let post = async |body: Value| {
-        let headers = [("content-type", "application/json")];
-        let reply = client.send("POST", &place, &headers, body.to_string().as_bytes()).await;
-        assert_eq!(reply.status, StatusCode::ACCEPTED);
-    };
+    let (mut stream, path) = client.open_sse().await;
+    let post = async |body: Value| client.post_sse(&path, body).await;
     let params = json!({ "protocolVersion": "2024-11-05", "capabilities": { "sampling": {} }, "clientInfo": { "name": "t", "version": "1" } });
     post(json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params })).await;
     assert_eq!(stream.next().await.unwrap()["result"]["protocolVersion"], "2024-11-05");

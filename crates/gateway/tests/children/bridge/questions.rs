@@ -1,7 +1,7 @@
 //! Questions of a server with sessions for clients of 2026-07-28 (4.1.1).
 
 use super::caller::{Caller, accept, assert_asked};
-use super::{SOON, bridge_from_file, bridge_with, within};
+use super::{SOON, bridge_from_file, bridge_with, received, wait_for_received, within};
 use crate::client::{Client, tool_result};
 use crate::gateway::wait_until;
 use serde_json::{Value, json};
@@ -171,8 +171,7 @@ async fn gw_14_messages_of_a_parked_call_reach_the_retry() {
         .response()
         .await;
     assert_asked(&asked);
-    let reported = || gateway.recorded_messages().iter().any(|m| m["method"] == "reported");
-    assert!(wait_until(SOON, reported).await);
+    wait_for_received(&gateway, "reported").await;
     // Nothing shows that the gateway has read the last line. A retry that comes earlier gets the rest as it comes.
     tokio::time::sleep(Duration::from_secs(1)).await;
     let mut params = params;
@@ -211,8 +210,7 @@ async fn gw_14_withdrawn_question_needs_no_answer() {
     for (n, tool, expected) in [(1, "withdraw", "went on"), (3, "ask-and-finish", "finished")] {
         let asked = caller.call(n, tool, json!({})).await;
         assert_asked(&asked);
-        let seen = |m: &Value| m["method"] == "withdrawn";
-        let withdrawn = || gateway.recorded_messages().iter().filter(|m| seen(m)).count() as u64 == n.div_ceil(2);
+        let withdrawn = || received(&gateway, "withdrawn").len() as u64 == n.div_ceil(2);
         assert!(wait_until(SOON, withdrawn).await);
         let more = json!({ "requestState": asked["result"]["requestState"] });
         let reply = within(caller.start(n + 1, tool, json!({}), more).await.response()).await;
@@ -233,13 +231,7 @@ async fn gw_17_late_question_of_a_cancelled_call_reaches_nobody() {
     let caller = Caller::new(&gateway, "ada");
     let slow = caller.start(1, "ask-late", json!({}), json!({}));
     let _ = tokio::time::timeout(Duration::from_secs(2), slow).await; // the client leaves
-    let cancelled = || {
-        gateway
-            .recorded_messages()
-            .iter()
-            .any(|m| m["method"] == "notifications/cancelled")
-    };
-    assert!(wait_until(SOON, cancelled).await);
+    wait_for_received(&gateway, "notifications/cancelled").await;
     let next = caller.call(2, "ask", json!({ "text": "my own" })).await;
     assert_asked(&next);
     let questions = next["result"]["inputRequests"].to_string();
@@ -264,22 +256,19 @@ async fn can_03_cut_of_a_retry_cancels_the_call_at_the_child() {
     let caller = Caller::new(&gateway, "ada");
     let asked = caller.call(1, "ask-then-wait", json!({})).await;
     assert_asked(&asked);
-    let received = |method: &str| {
-        let messages = gateway.recorded_messages();
-        messages.iter().filter(|m| m["method"] == method).count()
-    };
+    let count = |method: &str| received(&gateway, method).len();
     let cut = async {
         assert!(
-            wait_until(SOON, || received("waits") == 1).await,
+            wait_until(SOON, || count("waits") == 1).await,
             "the child has the answer"
         );
-        assert_eq!(received("notifications/cancelled"), 0);
+        assert_eq!(count("notifications/cancelled"), 0);
     };
     tokio::select! {
         reply = caller.retry(2, "ask-then-wait", json!({}), &asked, accept("1A")) => panic!("status {}", reply.status),
         () = cut => {} // the connection is closed with the future
     }
-    assert!(wait_until(SOON, || received("notifications/cancelled") == 1).await);
+    assert!(wait_until(SOON, || count("notifications/cancelled") == 1).await);
     let replayed = caller.retry(3, "ask-then-wait", json!({}), &asked, accept("1A")).await;
     assert_eq!(
         replayed.response().await["error"]["code"],
@@ -314,13 +303,7 @@ async fn line_4_1_1_abandoned_calls_expire_and_free_their_processes() {
     let pid = served["pid"].as_u64().unwrap();
     assert!(before.iter().any(|known| u64::from(*known) == pid), "{before:?} {pid}");
 
-    let cancelled = || {
-        let messages = gateway.recorded_messages();
-        messages
-            .iter()
-            .filter(|m| m["method"] == "notifications/cancelled")
-            .count()
-    };
+    let cancelled = || received(&gateway, "notifications/cancelled").len();
     assert!(
         wait_until(SOON, || cancelled() == 2).await,
         "{} calls were cancelled",

@@ -1,7 +1,7 @@
 //! Clients of 2026-07-28 in front of a server with sessions (4.1).
 
 use super::caller::{Caller, accept, all_capabilities, assert_asked};
-use super::{SOON, bridge_with, within};
+use super::{SOON, bridge_with, received, within};
 use crate::client::{LATEST, tool_result};
 use crate::gateway::{kill, wait_until};
 use http::StatusCode;
@@ -282,23 +282,11 @@ async fn line_4_1_changes_of_every_child_reach_every_listen_of_the_lease() {
         (&updated["params"]["uri"], &updated["params"]["_meta"][SUBSCRIPTION]),
         (&json!("a:1"), &json!(2))
     );
-    let subscribes = || {
-        gateway
-            .recorded_messages()
-            .iter()
-            .filter(|m| m["method"] == "resources/subscribe" && m["params"]["uri"] == "a:1")
-            .count()
-    };
-    assert_eq!(subscribes(), 2, "once for each child");
+    let subscribes = received(&gateway, "resources/subscribe");
+    let of_uri = subscribes.iter().filter(|params| params["uri"] == "a:1");
+    assert_eq!(of_uri.count(), 2, "once for each child");
     drop((one, two));
-    let unsubscribed = || {
-        gateway
-            .recorded_messages()
-            .iter()
-            .filter(|m| m["method"] == "resources/unsubscribe")
-            .count()
-            == 2
-    };
+    let unsubscribed = || received(&gateway, "resources/unsubscribe").len() == 2;
     assert!(wait_until(SOON, unsubscribed).await);
 }
 
@@ -357,13 +345,7 @@ async fn line_4_1_disconnect_cancels_the_call_and_answers_its_questions() {
     let mut stream = caller.start(1, "slow", json!({ "steps": 600 }), json!({})).await;
     stream.next().await.unwrap();
     drop(stream);
-    let cancelled = || {
-        gateway
-            .recorded_messages()
-            .iter()
-            .filter(|m| m["method"] == "notifications/cancelled")
-            .count()
-    };
+    let cancelled = || received(&gateway, "notifications/cancelled").len();
     assert!(wait_until(SOON, || cancelled() == 1).await);
     // The client leaves while it waits for a round after its answer.
     let asked = caller.call(2, "rounds", json!({ "rounds": 1 })).await;

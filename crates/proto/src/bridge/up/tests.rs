@@ -28,6 +28,10 @@ fn line_4_1_request_params_lose_modern_members_only() {
             r#"{"name":"t"}"#,
         ),
         (
+            r#"{"name":"t","task":{"ttl":1},"arguments":{"task":1}}"#.to_owned(),
+            r#"{"name":"t","arguments":{"task":1}}"#,
+        ),
+        (
             r#"{"arguments":{"requestState":1}}"#.to_owned(),
             r#"{"arguments":{"requestState":1}}"#,
         ),

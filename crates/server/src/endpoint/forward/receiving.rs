@@ -252,7 +252,7 @@ impl Forwards {
                 let session = session.ok_or_else(unavailable)?;
                 let read = session.read_remote(Ordinal(ordinal), start).await;
                 let (reader, _) = read.map_err(ForwardError::Refused)?;
-                Body::stream(Box::new(reader))
+                Body::stream(reader)
             }
             ForwardedContent::Chunks => {
                 let (node, serving, has_end) = (Arc::clone(node), to.clone(), request.has_end);

@@ -25,6 +25,9 @@ pub(crate) struct ServerMetrics {
     server: Arc<str>,
     /// Keys are from closed sets, so no client chooses them. Each call looks one up.
     operations: RwLock<HashMap<OperationKey, Histogram, RandomState>>,
+    /// The histograms of most calls: `tools/call` with a result, without the name of the tool. They are also in `operations`, but
+    /// need neither a lock nor a hash.
+    tool_results: Vec<(Version, Histogram)>,
     /// The tools that the server has listed. `None` if metrics do not name them.
     tools: Option<RwLock<BTreeSet<Arc<str>>>>,
     sessions_opened: Counter,
@@ -81,8 +84,9 @@ impl ServerMetrics {
     pub(crate) fn new(server: Arc<str>, revisions: Revisions, names_tools: bool) -> Self {
         super::describe();
         let name = || server.to_string();
-        let metrics = ServerMetrics {
+        let mut metrics = ServerMetrics {
             operations: RwLock::default(),
+            tool_results: Vec::new(),
             tools: names_tools.then(RwLock::default),
             sessions_opened: metrics::counter!("rethread_sessions_opened_total", "server" => name()),
             sessions_restored: metrics::counter!("rethread_sessions_restored_total", "server" => name()),
@@ -112,10 +116,23 @@ impl ServerMetrics {
                     error_type,
                     tool: None,
                 };
-                metrics.with_operation(key, |_| ());
+                let histogram = metrics.with_operation(key, Histogram::clone);
+                if error_type == ErrorType::None {
+                    metrics.tool_results.push((version, histogram));
+                }
+            }
+        }
+        for version in revisions.newest_first().filter(|version| version.has_sessions()) {
+            for error_type in ["", "other"] {
+                let _ = metrics.session_duration(version, error_type);
             }
         }
         metrics
+    }
+
+    fn session_duration(&self, version: Version, error_type: &'static str) -> Histogram {
+        metrics::histogram!("mcp_server_session_duration_seconds",
+            "server" => self.server.to_string(), "mcp_protocol_version" => version.as_str(), "error_type" => error_type)
     }
 
     /// The name of the server, as in the label.
@@ -129,7 +146,7 @@ impl ServerMetrics {
     }
 
     /// Passes the histogram of an operation to `record`.
-    fn with_operation(&self, key: OperationKey, record: impl FnOnce(&Histogram)) {
+    fn with_operation<T>(&self, key: OperationKey, record: impl FnOnce(&Histogram) -> T) -> T {
         if let Some(histogram) = self.operations.read().get(&key) {
             return record(histogram);
         }
@@ -143,11 +160,18 @@ impl ServerMetrics {
             labels.push(metrics::Label::new("tool", tool.to_string()));
         }
         let histogram = metrics::histogram!("mcp_server_operation_duration_seconds", labels);
-        record(self.operations.write().entry(key).or_insert(histogram));
+        record(self.operations.write().entry(key).or_insert(histogram))
     }
 
     /// A call has ended.
     pub(crate) fn call_ended(&self, call: &EndedCall<'_>) {
+        let seconds = call.duration.as_secs_f64();
+        if self.tools.is_none() && call.outcome == CallOutcome::Ok && call.method.label() == "tools/call" {
+            let of_version = self.tool_results.iter().find(|(version, _)| *version == call.version);
+            if let Some((_, histogram)) = of_version {
+                return histogram.record(seconds);
+            }
+        }
         let tool = match (&self.tools, call.method.as_str()) {
             (Some(listed), "tools/call") => {
                 let listed = listed.read();
@@ -163,28 +187,17 @@ impl ServerMetrics {
             error_type: ErrorType::of(call.outcome),
             tool,
         };
-        self.with_operation(key, |histogram| histogram.record(call.duration.as_secs_f64()));
+        self.with_operation(key, |histogram| histogram.record(seconds));
     }
 
-    /// The server has listed its tools: a result of `tools/list`.
-    pub(crate) fn tools_listed(&self, result: &[u8]) {
-        #[derive(serde::Deserialize)]
-        struct ToolList {
-            #[serde(default)]
-            tools: Vec<ListedTool>,
-        }
-        #[derive(serde::Deserialize)]
-        struct ListedTool {
-            name: String,
-        }
+    /// The server has listed its tools.
+    pub(crate) fn tools_listed(&self, names: impl FnOnce() -> Vec<String>) {
         let Some(known) = &self.tools else { return };
-        let Ok(list) = serde_json::from_slice::<ToolList>(result) else {
-            return;
-        };
+        let names = names();
         let mut known = known.write();
-        for tool in list.tools {
-            if known.len() < MAX_TOOL_LABELS && tool.name.len() <= MAX_TOOL_LABEL_BYTES {
-                known.insert(tool.name.into());
+        for name in names {
+            if known.len() < MAX_TOOL_LABELS && name.len() <= MAX_TOOL_LABEL_BYTES {
+                known.insert(name.into());
             }
         }
     }
@@ -221,9 +234,8 @@ impl ServerMetrics {
             SessionEnd::LeaseLost => "other",
             _ => "",
         };
-        metrics::histogram!("mcp_server_session_duration_seconds",
-            "server" => self.server.to_string(), "mcp_protocol_version" => life.version.as_str(), "error_type" => error_type)
-        .record(life.age.as_secs_f64());
+        self.session_duration(life.version, error_type)
+            .record(life.age.as_secs_f64());
     }
 
     pub(crate) fn session_ended(&self, session: &SessionFacts<'_>, end: SessionEnd, age: Duration) {

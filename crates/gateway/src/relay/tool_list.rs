@@ -1,21 +1,38 @@
-//! The header params of a child's tools (HDR-04), from `tools/list`.
+//! The tools of a child, from `tools/list`: their header params (HDR-04), and which of them run only as tasks (4.1).
 
 use crate::upstream::Upstream;
 use bytes::Bytes;
 use rethread::{HeaderParams, RpcError};
+use rethread_proto::bridge::up::tasks;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// Pages of `tools/list` that are read. Tools on later pages count as having no header params.
+/// Pages of `tools/list` that are read. Tools on later pages count as ordinary ones.
 const MAX_TOOL_LIST_PAGES: usize = 100;
 
-/// Header params by tool name. A tool without header params has no entry.
-pub(super) type ToolHeaderParams = HashMap<String, Arc<HeaderParams>>;
+/// The tools that differ from ordinary ones.
+#[derive(Debug, Default)]
+pub(super) struct ToolList {
+    /// By tool name. A tool without header params has no entry.
+    header_params: HashMap<String, Arc<HeaderParams>>,
+    /// The tools that run only as tasks of 2025-11-25.
+    task_required: HashSet<String>,
+}
+
+impl ToolList {
+    pub(super) fn header_params(&self, tool: &str) -> Option<Arc<HeaderParams>> {
+        self.header_params.get(tool).cloned()
+    }
+
+    pub(super) fn requires_task(&self, tool: &str) -> bool {
+        self.task_required.contains(tool)
+    }
+}
 
 /// Lists all tools of a child. `meta` is the `_meta` of a stateless request.
-pub(super) async fn fetch(connection: &Arc<dyn Upstream>, meta: Option<Value>) -> Result<ToolHeaderParams, RpcError> {
+pub(super) async fn fetch(connection: &Arc<dyn Upstream>, meta: Option<Value>) -> Result<ToolList, RpcError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct ToolPage {
@@ -29,8 +46,10 @@ pub(super) async fn fetch(connection: &Arc<dyn Upstream>, meta: Option<Value>) -
         name: String,
         #[serde(default)]
         input_schema: Value,
+        #[serde(default)]
+        execution: Value,
     }
-    let mut header_params = ToolHeaderParams::new();
+    let mut tools = ToolList::default();
     let mut cursor: Option<String> = None;
     for _ in 0..MAX_TOOL_LIST_PAGES {
         let mut params = json!({});
@@ -46,11 +65,14 @@ pub(super) async fn fetch(connection: &Arc<dyn Upstream>, meta: Option<Value>) -
         let page: ToolPage = serde_json::from_slice(&result)
             .map_err(|e| RpcError::internal(format!("the server's list of tools is malformed: {e}")))?;
         for tool in page.tools {
+            if tasks::is_task_required(&tool.execution) {
+                tools.task_required.insert(tool.name.clone());
+            }
             // Invalid annotations count as none.
             if let Ok(params) = HeaderParams::of_schema(&tool.input_schema)
                 && !params.is_empty()
             {
-                header_params.insert(tool.name, Arc::new(params));
+                tools.header_params.insert(tool.name, Arc::new(params));
             }
         }
         cursor = page.next_cursor;
@@ -58,5 +80,5 @@ pub(super) async fn fetch(connection: &Arc<dyn Upstream>, meta: Option<Value>) -
             break;
         }
     }
-    Ok(header_params)
+    Ok(tools)
 }
