@@ -33,8 +33,17 @@ impl StoreInner {
 
     async fn claim_mail(&self, to: &Incarnation, mail: &MailId) -> Result<bool, StoreError> {
         let mut call = SCRIPTS.claim_mail.call(&self.cluster.keys.mailbox(to.as_str()));
-        call.arg(&*mail.0).arg(self.cluster.claim_memory_millis());
+        call.arg(self.cluster.claim_memory_millis()).arg(&*mail.0);
         Ok(self.run(&SCRIPTS.claim_mail, &call).await?.number()? == 1)
+    }
+
+    async fn remove_mail(&self, of: &Incarnation, mail: &[MailId]) -> Result<(), StoreError> {
+        let mut call = SCRIPTS.remove_mail.call(&self.cluster.keys.mailbox(of.as_str()));
+        call.arg(self.cluster.claim_memory_millis());
+        for MailId(token) in mail {
+            call.arg(&**token);
+        }
+        self.run(&SCRIPTS.remove_mail, &call).await.map(drop)
     }
 
     async fn mailbox(&self, of: &Incarnation) -> Result<MailboxStatus, StoreError> {
@@ -112,6 +121,11 @@ impl ClusterStore for RedisStore {
     fn claim_mail(&self, to: &Incarnation, mail: &MailId) -> StoreFuture<Result<bool, StoreError>> {
         let (to, mail) = (to.clone(), mail.clone());
         self.later(|store| async move { store.claim_mail(&to, &mail).await })
+    }
+
+    fn remove_mail(&self, of: &Incarnation, mail: Vec<MailId>) -> StoreFuture<Result<(), StoreError>> {
+        let of = of.clone();
+        self.later(|store| async move { store.remove_mail(&of, &mail).await })
     }
 
     fn mailbox(&self, of: &Incarnation) -> StoreFuture<Result<MailboxStatus, StoreError>> {
@@ -199,7 +213,7 @@ impl ClusterStore for RedisStore {
         limits: PushQueueLimits,
     ) -> StoreFuture<Result<Enqueued, StoreError>> {
         let key = key.clone();
-        self.later(move |store| async move { store.enqueue(&key, &messages, limits, None).await })
+        self.later(move |store| async move { store.enqueue(&key, &messages, limits).await })
     }
 
     fn listen(&self, key: &StreamKey) -> StoreFuture<Result<BroadcastId, StoreError>> {
@@ -237,12 +251,13 @@ impl ClusterStore for RedisStore {
         &self,
         key: &SessionKey,
         last: &BroadcastId,
-        messages: Vec<PushMessage>,
+        messages: Vec<(BroadcastId, PushMessage)>,
         limits: PushQueueLimits,
     ) -> StoreFuture<Result<usize, StoreError>> {
         let (key, last) = (key.clone(), last.clone());
         self.later(move |store| async move {
-            let enqueued = store.enqueue(&key, &messages, limits, Some(&last)).await?;
+            let messages = messages.iter().map(|(id, message)| (Some(id), message));
+            let enqueued = store.enqueue_once(&key, Some(&last), messages, limits).await?;
             Ok(enqueued.dropped)
         })
     }

@@ -16,18 +16,34 @@ const MAX_BOUND_BYTES: usize = 1 << 20;
 const MAX_COLLAPSE_BYTES: usize = u16::MAX as usize - 1;
 
 impl StoreInner {
-    /// Adds messages to a queue. Messages of a broadcast are added once.
+    /// Adds messages to a queue.
     pub(crate) async fn enqueue(
         &self,
         key: &SessionKey,
         messages: &[PushMessage],
         limits: PushQueueLimits,
-        broadcast: Option<&BroadcastId>,
     ) -> Result<Enqueued, StoreError> {
+        self.enqueue_once(key, None, messages.iter().map(|message| (None, message)), limits)
+            .await
+    }
+
+    /// Adds messages to a queue. One with the id of a broadcast is added unless the queue has had a broadcast that is as late.
+    /// Afterwards it has had those up to `last`.
+    pub(crate) async fn enqueue_once(
+        &self,
+        key: &SessionKey,
+        last: Option<&BroadcastId>,
+        messages: impl Iterator<Item = (Option<&BroadcastId>, &PushMessage)>,
+        limits: PushQueueLimits,
+    ) -> Result<Enqueued, StoreError> {
+        fn position(id: Option<&BroadcastId>) -> Result<&str, StoreError> {
+            id.map_or(Ok(""), check_position)
+        }
         let mut call = self.call(&SCRIPTS.enqueue, digest(key));
         call.arg(limits.messages).arg(limits.bytes).arg(random_token());
-        call.arg(broadcast.map_or(Ok(""), check_position)?);
-        for message in messages {
+        call.arg(position(last)?);
+        for (broadcast, message) in messages {
+            call.arg(position(broadcast)?);
             // A message with a longer key is never collapsed.
             let collapse = message
                 .collapse

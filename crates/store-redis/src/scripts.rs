@@ -86,6 +86,7 @@ scripts! {
     member: "member";
     deliver: "deliver";
     claim_mail: "claim_mail";
+    remove_mail: "claim_mail";
     mailbox: "mailbox";
 }
 

@@ -42,7 +42,10 @@ pub trait ClusterStore: Send + Sync + 'static {
     /// Removes a message from a mailbox. True for exactly one caller, which may then act on the message.
     fn claim_mail(&self, to: &Incarnation, mail: &MailId) -> StoreFuture<Result<bool, StoreError>>;
 
-    /// The messages in a mailbox that nobody has claimed.
+    /// Removes messages that need no claim: whoever read them has acted on them.
+    fn remove_mail(&self, of: &Incarnation, mail: Vec<MailId>) -> StoreFuture<Result<(), StoreError>>;
+
+    /// The messages in a mailbox that nobody has claimed or removed.
     fn mailbox(&self, of: &Incarnation) -> StoreFuture<Result<MailboxStatus, StoreError>>;
 
     /// Subscribes to the events for this node. Several receivers get the same events: a service that replaces another
@@ -122,13 +125,13 @@ pub trait ClusterStore: Send + Sync + 'static {
     /// the stream is the newest listener.
     fn bind(&self, key: &StreamKey, request: BindRequest) -> StoreFuture<Result<Bound, StoreError>>;
 
-    /// Adds the messages of broadcasts up to `last` to the queue of a session, unless the queue has them. Several nodes
-    /// may try.
+    /// Adds the messages of broadcasts up to `last` to the queue of a session, each unless the queue has had its broadcast or a
+    /// later one. Several nodes may try, each with other broadcasts.
     fn enqueue_broadcast(
         &self,
         key: &SessionKey,
         last: &BroadcastId,
-        messages: Vec<PushMessage>,
+        messages: Vec<(BroadcastId, PushMessage)>,
         limits: PushQueueLimits,
     ) -> StoreFuture<Result<usize, StoreError>>;
 

@@ -6,12 +6,14 @@
 //! receiving node tries to remove the message itself: with success the request never ran, and it is routed again.
 
 mod outbox;
+mod read_mail;
 pub(crate) mod receiving;
 mod serving;
 
 pub(crate) use serving::ServeForwarded;
 
 use outbox::send;
+use read_mail::remove;
 
 use crate::endpoint::server::Server;
 use crate::node::Node;
@@ -81,16 +83,6 @@ pub(crate) fn receive(server: &Arc<Server>, id: MailId, sealed: &Bytes) {
         }
         _ => remove(server, id),
     }
-}
-
-/// Removes a message that was read. Only requests need the result.
-fn remove(server: &Arc<Server>, id: MailId) {
-    let server = Arc::clone(server);
-    tokio::spawn(async move {
-        if let (Some(cluster), Some(current)) = (server.node.cluster(), server.node.membership.current()) {
-            let _ = cluster.claim_mail(&current, &id).await; // it expires otherwise
-        }
-    });
 }
 
 /// Tells the node that changed a session that this view has seen the change.

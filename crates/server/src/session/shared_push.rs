@@ -214,9 +214,9 @@ impl Session {
         match command {
             Command::Enqueue(_) => {} // `State::next` makes work of them
             Command::Broadcast(id, messages) => {
-                let (limits, has_messages) = (self.push_queue_limits(), !messages.is_empty());
-                let dropped = cluster.enqueue_broadcast(&self.key, &id, messages, limits).await?;
-                telemetry::push_dropped(dropped);
+                let has_messages = !messages.is_empty();
+                let messages = messages.into_iter().map(|message| (id.clone(), message)).collect();
+                self.enqueue_broadcasts(cluster, &id, messages).await?;
                 if has_messages {
                     self.bind(cluster).await;
                 }
@@ -266,23 +266,37 @@ impl Session {
 
     /// Adds what was broadcast while the session had no GET.
     async fn catch_up_broadcasts(&self, cluster: &dyn ClusterStore, last: &BroadcastId) -> Result<(), StoreError> {
-        let (newest, messages) = match cluster.broadcasts_after(last).await? {
-            Some(missed) => {
-                let Some((newest, _)) = missed.last() else {
-                    return Ok(());
-                };
-                let messages = missed.iter().filter_map(|(_, signal)| self.signal_message(signal));
-                (newest.clone(), messages.collect::<Vec<_>>())
-            }
-            None => (cluster.last_broadcast().await?, self.refresh_drafts()), // some are gone: everything may have changed
+        let missed = match cluster.broadcasts_after(last).await? {
+            Some(missed) => missed,
+            None => return self.enqueue_refresh(cluster).await,
         };
-        let messages = messages
-            .into_iter()
-            .map(|(draft, collapse)| push_message(draft, &collapse));
+        let Some((newest, _)) = missed.last() else {
+            return Ok(());
+        };
+        // Another node may add some of them at the same time. The store adds each message once, by the id of its broadcast.
+        let messages = missed.iter().filter_map(|(id, signal)| {
+            let (draft, collapse) = self.signal_message(signal)?;
+            Some((id.clone(), push_message(draft, &collapse)))
+        });
+        self.enqueue_broadcasts(cluster, newest, messages.collect()).await
+    }
+
+    /// Broadcasts are gone from the log: everything may have changed.
+    async fn enqueue_refresh(&self, cluster: &dyn ClusterStore) -> Result<(), StoreError> {
+        let newest = cluster.last_broadcast().await?;
+        let messages = self.refresh_drafts().into_iter();
+        let messages = messages.map(|(draft, collapse)| (newest.clone(), push_message(draft, &collapse)));
+        self.enqueue_broadcasts(cluster, &newest, messages.collect()).await
+    }
+
+    async fn enqueue_broadcasts(
+        &self,
+        cluster: &dyn ClusterStore,
+        newest: &BroadcastId,
+        messages: Vec<(BroadcastId, PushMessage)>,
+    ) -> Result<(), StoreError> {
         let limits = self.push_queue_limits();
-        let dropped = cluster
-            .enqueue_broadcast(&self.key, &newest, messages.collect(), limits)
-            .await?;
+        let dropped = cluster.enqueue_broadcast(&self.key, newest, messages, limits).await?;
         telemetry::push_dropped(dropped);
         Ok(())
     }

@@ -1,5 +1,5 @@
--- Adds messages to the push queue. ARGV: 5 maximum messages, 6 maximum bytes, 7 token, 8 broadcast id or '', then pairs:
--- collapse key ('=' and the key, or ''), payload.
+-- Adds messages to the push queue. ARGV: 5 maximum messages, 6 maximum bytes, 7 token, 8 last broadcast id or '', then
+-- triples: broadcast id of the message or '', collapse key ('=' and the key, or ''), payload.
 local max_messages, max_bytes, broadcast = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[8]
 local state = redis.call('HMGET', session, 'rev', 'qb', 'qt', 'bcast')
 if not state[1] then
@@ -17,18 +17,20 @@ local function is_later(a, b)
   return a_time > b_time or (a_time == b_time and tonumber(a_count) > tonumber(b_count))
 end
 
+local applied = state[4] or '0-0'
 if broadcast ~= '' then
-  if not is_later(broadcast, state[4] or '0-0') then
-    return { 'ok', 0, 0 } -- another node has added this broadcast
+  if not is_later(broadcast, applied) then
+    return { 'ok', 0, 0 } -- another node has added these broadcasts
   end
   redis.call('HSET', session, 'bcast', broadcast)
 end
 redis.call('HSET', session, 'qt', tokens)
 local queue, keys = session .. ':q', session .. ':qc'
 local bytes, length, dropped = tonumber(state[2] or 0), redis.call('LLEN', queue), 0
-for at = 9, #ARGV, 2 do
-  local key, payload = ARGV[at], ARGV[at + 1]
-  if key == '' or redis.call('HSETNX', keys, key, '') == 1 then
+for at = 9, #ARGV, 3 do
+  local id, key, payload = ARGV[at], ARGV[at + 1], ARGV[at + 2]
+  local is_added = id ~= '' and not is_later(id, applied) -- by another node
+  if not is_added and (key == '' or redis.call('HSETNX', keys, key, '') == 1) then
     redis.call('RPUSH', queue, struct.pack('>I2', #key) .. key .. payload)
     bytes, length = bytes + #payload, length + 1
     while length > max_messages or (bytes > max_bytes and length > 1) do

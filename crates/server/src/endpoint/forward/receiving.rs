@@ -1,6 +1,7 @@
 //! The node that a client talks to: it sends a request to another node, and the response to the client.
 
 use super::outbox::{MAX_UNREAD_CHUNKS, RETRY_PAUSE, send};
+use super::read_mail::ReadMail;
 use crate::node::telemetry;
 use crate::node::{Node, random};
 use crate::session::Session;
@@ -40,6 +41,7 @@ pub(crate) struct Forwards {
     pub(super) running: Mutex<HashMap<ForwardId, Running>>,
     /// This node leaves, and takes no requests of other nodes. Changed under the lock of `running`.
     is_leaving: AtomicBool,
+    pub(super) read_mail: ReadMail,
 }
 
 /// A request that another node runs.
@@ -147,6 +149,7 @@ impl Default for Forwards {
             waiting: Mutex::default(),
             running: Mutex::default(),
             is_leaving: AtomicBool::new(false),
+            read_mail: ReadMail::default(),
         }
     }
 }

@@ -6,8 +6,8 @@ use crate::store_suite::fixture::*;
 use bytes::Bytes;
 use rethread_proto::StreamKind;
 use rethread_store::{
-    BindRequest, Bound, BroadcastId, Bus as _, ClusterEvent, Enqueued, ListKind, Ordinal, PushMessage, PushQueueLimits,
-    Seq, SessionKey, SessionStore as _, Signal, Store, StoreError, StreamInfo, StreamKey,
+    BindRequest, Bound, BroadcastId, Broadcasts, Bus as _, ClusterEvent, Enqueued, ListKind, Ordinal, PushMessage,
+    PushQueueLimits, Seq, SessionKey, SessionStore as _, Signal, Store, StoreError, StreamInfo, StreamKey,
 };
 
 const LIMITS: PushQueueLimits = PushQueueLimits {
@@ -245,6 +245,38 @@ pub async fn message_is_bound_once<H: Harness>(harness: &H) {
     assert_eq!(all, expected);
 }
 
+/// A node that missed broadcasts adds them together. It does not repeat one that another node has added meanwhile.
+pub async fn missed_broadcasts_are_enqueued_once<H: Harness>(harness: &H) {
+    let Some((nodes, session)) = nodes::<H, 3>(harness).await else {
+        return;
+    };
+    let stream = get(&session, 2);
+    let before = nodes[0].cluster().listen(&stream).await.expect("the session exists");
+    let log = publish_updates(&nodes, &before).await;
+    let ids = log.into_iter().map(|(id, _)| id);
+    let messages: Vec<_> = ids.enumerate().map(|(n, id)| (id, message(n))).collect();
+    for (node, part) in [(0, &messages[..1]), (1, &messages[..]), (2, &messages[..2])] {
+        let last = &part[part.len() - 1].0;
+        let added = nodes[node]
+            .cluster()
+            .enqueue_broadcast(&session, last, part.to_vec(), LIMITS)
+            .await;
+        added.expect("the session exists");
+    }
+    let bound = bind(&nodes[0], &stream, request(1, 1, 64)).await;
+    assert_eq!(texts(&bound), ["message 0", "message 1", "message 2"]);
+}
+
+/// Each node publishes the update of one resource. Returns the broadcasts after `before`.
+async fn publish_updates<S: Store>(nodes: &[Node<S>], before: &BroadcastId) -> Broadcasts {
+    for (n, node) in nodes.iter().enumerate() {
+        let signal = Signal::ResourceUpdated(n.to_string().into());
+        node.store.publish(signal).await.expect("published");
+    }
+    let log = nodes[0].cluster().broadcasts_after(before).await.expect("read");
+    log.expect("no broadcast was dropped")
+}
+
 /// A broadcast reaches the queue of a session once, even if several nodes add it.
 pub async fn broadcast_is_enqueued_once<H: Harness>(harness: &H) {
     let Some((nodes, session)) = nodes::<H, 3>(harness).await else {
@@ -256,12 +288,7 @@ pub async fn broadcast_is_enqueued_once<H: Harness>(harness: &H) {
         nodes[1].cluster().broadcasts_after(&before).await.expect("read"),
         Some(Vec::new())
     );
-    for (n, node) in nodes.iter().enumerate() {
-        let signal = Signal::ResourceUpdated(n.to_string().into());
-        node.store.publish(signal).await.expect("published");
-    }
-    let log = nodes[2].cluster().broadcasts_after(&before).await.expect("read");
-    let log: Vec<(BroadcastId, Signal)> = log.expect("no broadcast was dropped");
+    let log = publish_updates(&nodes, &before).await;
     let signals: Vec<_> = (0..3)
         .map(|n: u32| Signal::ResourceUpdated(n.to_string().into()))
         .collect();
@@ -275,7 +302,7 @@ pub async fn broadcast_is_enqueued_once<H: Harness>(harness: &H) {
             let (store, session, id) = (node.store.clone(), session.clone(), id.clone());
             adding.push(spawn_thread(async move {
                 let added = super::cluster(&store)
-                    .enqueue_broadcast(&session, &id, vec![message(n)], LIMITS)
+                    .enqueue_broadcast(&session, &id, vec![(id.clone(), message(n))], LIMITS)
                     .await;
                 added.expect("the session exists")
             }));
@@ -284,7 +311,7 @@ pub async fn broadcast_is_enqueued_once<H: Harness>(harness: &H) {
     }
     let late = nodes[1]
         .cluster()
-        .enqueue_broadcast(&session, &log[0].0, vec![message(9)], LIMITS)
+        .enqueue_broadcast(&session, &log[0].0, vec![(log[0].0.clone(), message(9))], LIMITS)
         .await;
     late.expect("the session exists");
     let bound = bind(&nodes[0], &stream, request(1, 1, 64)).await;

@@ -1,4 +1,4 @@
-//! The cost of broadcasts on a real Redis.
+//! The number of steps that operations cost a real Redis.
 
 use crate::node_metrics::node;
 use rethread::ListKind;
@@ -10,6 +10,9 @@ use tokio::sync::Notify;
 
 const SESSIONS: usize = 20;
 const SIGNALS: usize = 50;
+const CALLS: usize = 100;
+/// Renewals of leases while a test runs on a busy machine.
+const RENEWALS: usize = 20;
 
 /// The scripts that the server has run.
 fn scripts_run(redis: &RedisServer) -> usize {
@@ -45,9 +48,31 @@ async fn d6_broadcast_costs_two_steps_for_each_session_that_gets_it() {
     }
     let steps = scripts_run(&redis) - before;
     let needed = SIGNALS + 1 + 2 * SESSIONS;
-    let renewals = 20; // the lease, while this runs on a busy machine
     assert!(
-        (needed..needed + renewals).contains(&steps),
+        (needed..needed + RENEWALS).contains(&steps),
+        "{steps} steps, {needed} needed"
+    );
+}
+
+/// The request, its claim and the response. Responses that were read are removed together.
+#[tokio::test]
+async fn forwarded_call_costs_three_steps() {
+    let Some(redis) = RedisServer::start() else { return };
+    let end = Arc::new(Notify::new());
+    let (owner, other) = (node(&redis, &end).await, node(&redis, &end).await);
+    let session = Client::new(owner).open("2025-11-25").await;
+    let elsewhere = session.with_client(&Client::new(other));
+    let call = async |id| elsewhere.tool(id, "echo", json!({})).await.answer().await;
+    assert!(call(0).await["result"].is_object());
+
+    let before = scripts_run(&redis);
+    for id in 1..=CALLS {
+        assert!(call(id as i64).await["result"].is_object());
+    }
+    let steps = scripts_run(&redis) - before;
+    let needed = 3 * CALLS;
+    assert!(
+        (needed..needed + RENEWALS + CALLS / 10).contains(&steps),
         "{steps} steps, {needed} needed"
     );
 }
