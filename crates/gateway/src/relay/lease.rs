@@ -253,7 +253,7 @@ impl Lease {
             return Ok(Arc::clone(known));
         }
         let limit = self.pool.spawner().server.start_timeout;
-        let fetch = tool_list::fetch(connection, None);
+        let fetch = tool_list::fetch(self.server(), connection, None);
         let fetched = Arc::new(with_timeout(limit, "list its tools", fetch).await?);
         *cache = Some(Arc::clone(&fetched));
         Ok(fetched)

@@ -125,13 +125,9 @@ impl SharedChild {
         let (connection, cache) = child.await.ok()?;
         let mut cache = cache.lock().await;
         if cache.is_none() {
-            let limit = self.pool.spawner().server.start_timeout;
-            let fetched = with_timeout(
-                limit,
-                "list its tools",
-                tool_list::fetch(&connection, Some(gateway_request_meta())),
-            )
-            .await;
+            let server = &self.pool.spawner().server;
+            let fetch = tool_list::fetch(&server.name, &connection, Some(gateway_request_meta()));
+            let fetched = with_timeout(server.start_timeout, "list its tools", fetch).await;
             *cache = fetched.ok().map(Arc::new);
         }
         cache.as_ref()?.header_params(tool)

@@ -31,8 +31,12 @@ impl ToolList {
     }
 }
 
-/// Lists all tools of a child. `meta` is the `_meta` of a stateless request.
-pub(super) async fn fetch(connection: &Arc<dyn Upstream>, meta: Option<Value>) -> Result<ToolList, RpcError> {
+/// Lists all tools of a child of `server`. `meta` is the `_meta` of a stateless request.
+pub(super) async fn fetch(
+    server: &str,
+    connection: &Arc<dyn Upstream>,
+    meta: Option<Value>,
+) -> Result<ToolList, RpcError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct ToolPage {
@@ -68,11 +72,13 @@ pub(super) async fn fetch(connection: &Arc<dyn Upstream>, meta: Option<Value>) -
             if tasks::is_task_required(&tool.execution) {
                 tools.task_required.insert(tool.name.clone());
             }
-            // Invalid annotations count as none.
-            if let Ok(params) = HeaderParams::of_schema(&tool.input_schema)
-                && !params.is_empty()
-            {
-                tools.header_params.insert(tool.name, Arc::new(params));
+            match HeaderParams::of_schema(&tool.input_schema) {
+                Ok(params) if params.is_empty() => {}
+                Ok(params) => drop(tools.header_params.insert(tool.name, Arc::new(params))),
+                // They count as none.
+                Err(error) => {
+                    tracing::warn!(server, tool = ?tool.name, %error, "tool has invalid header annotations");
+                }
             }
         }
         cursor = page.next_cursor;

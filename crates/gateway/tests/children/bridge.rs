@@ -4,12 +4,20 @@
 mod caller;
 #[path = "bridge/down.rs"]
 mod down;
+#[path = "bridge/down_calls.rs"]
+mod down_calls;
+#[path = "bridge/down_listen.rs"]
+mod down_listen;
+#[path = "bridge/lease_state.rs"]
+mod lease_state;
 #[path = "bridge/leases.rs"]
 mod leases;
 #[path = "bridge/questions.rs"]
 mod questions;
 #[path = "bridge/tasks.rs"]
 mod tasks;
+#[path = "bridge/untranslated.rs"]
+mod untranslated;
 #[path = "bridge/up.rs"]
 mod up;
 
@@ -18,6 +26,8 @@ use crate::gateway::{Gateway, GatewayBuilder, fake_child_command, gateway_with, 
 use serde_json::{Value, json};
 use std::time::Duration;
 
+/// The revisions with sessions.
+const REVISIONS: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
 /// How long a condition may take on a busy machine.
 const SOON: Duration = Duration::from_secs(20);
 

@@ -8,7 +8,10 @@ legacy, modern, dual         the eras; legacy is the default
 version=V                    negotiates V
 asks-for-roots               sends roots/list after notifications/initialized
 ends-listens                 ends the first subscription to resources, right after its acknowledgement
+cancels-listens              the same by notifications/cancelled
+discover-ttl=MS              results of server/discover are valid for MS milliseconds
 task-tools                   has the tool "long", which runs only as a task of 2025-11-25
+invalid-header               has the tool "odd", whose x-mcp-header is invalid
 
 MARKER identifies its processes. If RECORD is set, the messages that it receives are appended to that file.
 """
@@ -29,6 +32,7 @@ QUESTIONS = {
     "url": ("elicitation/create", {"mode": "url", "message": "Sign in", "url": "https://example.com/in"}),
     "sample": ("sampling/createMessage", {"messages": [{"role": "user", "content": {"type": "text", "text": "hi"}}], "maxTokens": 5}),
     "roots": ("roots/list", {}),
+    "ping": ("ping", {}),
 }
 
 out = threading.Lock()
@@ -102,7 +106,8 @@ def tool(id, name, args, params):
         for step in range(args.get("steps", 10)):
             time.sleep(0.1)
             if id in cancelled:
-                return None
+                record("stopped", {"text": args.get("text")})
+                return text("late") if args.get("responds-late") else None
             if token is not None:
                 notify("notifications/progress", progressToken=token, progress=step + 1, message=args.get("text"))
         return text({"pid": os.getpid(), "text": args.get("text")})
@@ -116,11 +121,10 @@ def tool(id, name, args, params):
         for method in args.get("methods", ["notifications/tools/list_changed"]):
             announce(method, args.get("uri"))
         return text({"listening": len(listening), "filters": list(listening.values()), "pid": os.getpid()})
-    if name == "end-listens":
-        for subscription in list(listening):
-            listening.pop(subscription)
-            send({"id": subscription, "result": {"resultType": "complete"}})
-        return text("ended")
+    if name == "add-tool":
+        TOOLS.append({"name": args["name"], "inputSchema": {"type": "object"}})
+        announce("notifications/tools/list_changed", None)
+        return text(os.getpid())
     if name == "fail":
         raise Failure(args["code"], "as asked", args.get("data"))
     if name == "crash":
@@ -237,6 +241,16 @@ def announce(method, uri):
         notify(method, **params)
 
 
+def respond_after_questions(id, params, result):
+    """Answers a request of another method, after the questions that it names."""
+    answers = [answer(ask(kind)) for kind in params.get("asks", [])]
+    send({"id": id, "result": result(answers)})
+
+
+def start_response(id, params, result):
+    threading.Thread(target=respond_after_questions, args=(id, params, result), daemon=True).start()
+
+
 def modern_request(params):
     return PREFIX + "protocolVersion" in (params.get("_meta") or {})
 
@@ -292,6 +306,10 @@ TASKS = {}
 if "task-tools" in BEHAVIORS:
     TASKS = {"cancel": {}, "requests": {"tools": {"call": {}}}}
     TOOLS.append({"name": "long", "inputSchema": {"type": "object"}, "execution": {"taskSupport": "required"}})
+if "invalid-header" in BEHAVIORS:
+    TOOLS.append({"name": "odd", "inputSchema": {"type": "object", "properties": {"a": {"type": "string", "x-mcp-header": "not a token"}}}})
+# Members that belong to the modern era. A legacy server may have them by accident.
+CACHE_HINTS = {"ttlMs": 60000, "cacheScope": "public"}
 
 
 def later_roots():
@@ -318,10 +336,11 @@ def handle(message):
                                    "serverInfo": {"name": "bridge", "version": "1"}}})
     elif method == "server/discover" and modern:
         versions = [MODERN] + (LEGACY[::-1] if legacy else [])
-        send({"id": id, "result": {"resultType": "complete", "supportedVersions": versions, "capabilities": {**CAPABILITIES, "extensions": {"x": {}}},
+        ttl = {"ttlMs": int(option("discover-ttl"))} if option("discover-ttl") else {}
+        send({"id": id, "result": {"resultType": "complete", **ttl, "supportedVersions": versions, "capabilities": {**CAPABILITIES, "extensions": {"x": {}}},
                                    "instructions": "be kind", "_meta": {PREFIX + "serverInfo": {"name": "bridge", "version": "1"}}}})
     elif method == "tools/list":
-        send({"id": id, "result": {"tools": TOOLS}})
+        send({"id": id, "result": {"tools": TOOLS, **CACHE_HINTS}})
     elif method == "tools/call" and params.get("name") == "long":
         if "task" in params:
             start_task(id, params)
@@ -334,10 +353,16 @@ def handle(message):
         send({"id": id, "result": {"taskId": params["taskId"], "status": "cancelled"}})
     elif method == "tools/call":
         threading.Thread(target=run_tool, args=(id, params), daemon=True).start()
+    elif method == "resources/read" and params["uri"].startswith("missing:"):
+        code = -32602 if modern_request(params) else -32002
+        send({"id": id, "error": {"code": code, "message": "no such resource", "data": {"uri": params["uri"]}}})
     elif method == "resources/read":
-        send({"id": id, "error": {"code": -32002 if not modern_request(params) else -32602, "message": "no such resource"}})
+        start_response(id, params, lambda answers: {"contents": [{"uri": params["uri"], "text": json.dumps(answers)}], **CACHE_HINTS})
+    elif method == "prompts/get":
+        content = lambda answers: {"type": "text", "text": json.dumps(answers)}
+        start_response(id, params, lambda answers: {"messages": [{"role": "user", "content": content(answers)}]})
     elif method == "completion/complete":
-        send({"id": id, "result": {"completion": {"values": ["a", "b"]}}})
+        start_response(id, params, lambda answers: {"completion": {"values": ["a", "b"] + [json.dumps(a) for a in answers]}})
     elif method == "logging/setLevel":
         log_level = params["level"]
         send({"id": id, "result": {}})
@@ -357,10 +382,14 @@ def handle(message):
             wanted["resourceSubscriptions"] = [uri for uri in wanted["resourceSubscriptions"] if not uri.startswith("refuse:")]
         listening[id] = wanted
         notify("notifications/subscriptions/acknowledged", notifications=wanted, _meta={PREFIX + "subscriptionId": id})
-        if "ends-listens" in BEHAVIORS and "resourcesListChanged" in wanted and not ended_once:
+        ends = BEHAVIORS & {"ends-listens", "cancels-listens"}
+        if ends and "resourcesListChanged" in wanted and not ended_once:
             ended_once.add(id)
             listening.pop(id)
-            send({"id": id, "result": {"resultType": "complete"}})
+            if "cancels-listens" in ends:
+                notify("notifications/cancelled", requestId=id, reason="shutting down")
+            else:
+                send({"id": id, "result": {"resultType": "complete"}})
     elif method == "notifications/cancelled":
         cancelled[params.get("requestId")] = True
         listening.pop(params.get("requestId"), None)

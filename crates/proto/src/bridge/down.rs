@@ -118,6 +118,7 @@ pub fn initialize_result(discovered: &[u8], version: Version, fallback: &Value) 
     let mut capabilities = discovered["capabilities"].clone();
     if let Value::Object(members) = &mut capabilities {
         members.remove("extensions");
+        members.remove("tasks"); // the tasks of 2025-11-25 cannot be carried
         // Every modern server may log, and declares nothing for it.
         members.entry("logging").or_insert_with(|| json!({}));
     } else {

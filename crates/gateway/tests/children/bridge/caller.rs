@@ -4,6 +4,8 @@ use crate::client::{Client, HttpReply};
 use crate::gateway::Gateway;
 use serde_json::{Value, json};
 
+pub(super) const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
+
 /// The capabilities of a client that answers every kind of question.
 pub(super) fn all_capabilities() -> Value {
     json!({ "sampling": {}, "roots": {}, "elicitation": { "form": {}, "url": {} } })
@@ -59,11 +61,25 @@ impl Caller {
 
     /// Calls again with an answer for every question of `asked`.
     pub(super) async fn retry(&self, id: u64, tool: &str, arguments: Value, asked: &Value, answer: Value) -> HttpReply {
-        let keys = asked["result"]["inputRequests"].as_object().unwrap().keys();
-        let responses: serde_json::Map<String, Value> = keys.map(|key| (key.clone(), answer.clone())).collect();
-        let more = json!({ "inputResponses": responses, "requestState": asked["result"]["requestState"] });
-        self.start(id, tool, arguments, more).await
+        self.start(id, tool, arguments, retry_params(asked, &answer)).await
     }
+
+    /// Subscribes, and returns the acknowledged part of `filter`.
+    pub(super) async fn listen(&self, id: u64, filter: Value) -> (HttpReply, Value) {
+        let params = json!({ "notifications": filter });
+        let mut stream = self.send(id, "subscriptions/listen", params, json!({})).await;
+        let acknowledged = stream.next().await.unwrap();
+        assert_eq!(acknowledged["method"], "notifications/subscriptions/acknowledged");
+        assert_eq!(acknowledged["params"]["_meta"][SUBSCRIPTION], id);
+        (stream, acknowledged["params"]["notifications"].clone())
+    }
+}
+
+/// The params of a retry with the same answer for every question of `asked`.
+pub(super) fn retry_params(asked: &Value, answer: &Value) -> Value {
+    let keys = asked["result"]["inputRequests"].as_object().unwrap().keys();
+    let responses: serde_json::Map<String, Value> = keys.map(|key| (key.clone(), answer.clone())).collect();
+    json!({ "inputResponses": responses, "requestState": asked["result"]["requestState"] })
 }
 
 pub(super) fn accept(text: &str) -> Value {

@@ -101,7 +101,7 @@ async fn gw_18_leases_of_one_principal_leave_room_for_others() {
 }
 
 /// The value of `rethread_bridge_dropped_total` for `what`.
-async fn dropped(monitor: &Client, way: &str, what: &str) -> f64 {
+pub(super) async fn dropped(monitor: &Client, way: &str, what: &str) -> f64 {
     let labels = [("way", way), ("what", what)];
     scrape(monitor).await.sum("rethread_bridge_dropped_total", &labels)
 }

@@ -1,6 +1,6 @@
 //! Questions of a server with sessions for clients of 2026-07-28 (4.1.1).
 
-use super::caller::{Caller, accept, assert_asked};
+use super::caller::{Caller, accept, assert_asked, retry_params};
 use super::{SOON, bridge_from_file, bridge_with, received, wait_for_received, within};
 use crate::client::{Client, tool_result};
 use crate::gateway::wait_until;
@@ -64,6 +64,35 @@ async fn line_4_1_1_questions_park_the_call_and_the_retry_resumes_it() {
         .map(|a| a["content"]["seat"].clone())
         .collect();
     assert_eq!(seats, ["0", "1", "2"]);
+}
+
+/// 4.1: prompts and resources may ask, as tools may.
+#[tokio::test]
+async fn line_4_1_1_questions_of_prompts_and_resources_park_the_request() {
+    let gateway = bridge_with("legacy").start();
+    let caller = Caller::new(&gateway, "ada");
+    for (method, mut params, text) in [
+        ("prompts/get", json!({ "name": "p" }), "/result/messages/0/content/text"),
+        ("resources/read", json!({ "uri": "a:1" }), "/result/contents/0/text"),
+    ] {
+        params["asks"] = json!(["form", "roots"]); // one after the other
+        for id in 1..=2 {
+            let asked = caller
+                .send(id, method, params.clone(), json!({}))
+                .await
+                .response()
+                .await;
+            assert_asked(&asked);
+            for (key, value) in retry_params(&asked, &accept(&id.to_string())).as_object().unwrap() {
+                params[key] = value.clone();
+            }
+        }
+        let reply = caller.send(3, method, params, json!({})).await.response().await;
+        let answers: Value = serde_json::from_str(reply.pointer(text).unwrap().as_str().unwrap()).unwrap();
+        assert_eq!(answers, json!([accept("1"), accept("2")]), "{method}");
+        let received = received(&gateway, method);
+        assert_eq!(received.len(), 1, "the server gets one request: {received:?}");
+    }
 }
 
 /// GW-13: four calls at once, each with its own question; quick calls meanwhile; the fifth waits and is told so.

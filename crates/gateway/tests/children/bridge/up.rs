@@ -1,7 +1,7 @@
 //! Clients of 2026-07-28 in front of a server with sessions (4.1).
 
-use super::caller::{Caller, accept, all_capabilities, assert_asked};
-use super::{SOON, bridge_with, received, within};
+use super::caller::{Caller, SUBSCRIPTION, accept, all_capabilities, assert_asked};
+use super::{SOON, bridge_with, received};
 use crate::client::{LATEST, tool_result};
 use crate::gateway::{kill, wait_until};
 use http::StatusCode;
@@ -9,9 +9,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
-
-/// GW-15: `server/discover`, lists and calls in front of a server with sessions.
+/// GW-15, and 4.1: `server/discover`, per-request capabilities, requests and responses.
 #[tokio::test]
 async fn gw_15_modern_client_is_served_in_front_of_a_legacy_server() {
     let gateway = bridge_with("legacy,version=2025-06-18").start();
@@ -38,6 +36,10 @@ async fn gw_15_modern_client_is_served_in_front_of_a_legacy_server() {
     );
     let reply = caller.call(2, "echo", json!({ "text": "hi" })).await;
     assert_eq!(reply["result"]["resultType"], "complete");
+    assert_eq!(
+        reply["result"]["_meta"]["io.modelcontextprotocol/serverInfo"],
+        json!({ "name": "bridge", "version": "1" })
+    );
     let echo = tool_result(&reply);
     assert_eq!(
         (&echo["text"], &echo["params"]),
@@ -64,12 +66,10 @@ async fn gw_15_modern_client_is_served_in_front_of_a_legacy_server() {
         json!({ "name": "ada", "version": "1" })
     );
     assert_eq!(initialize["params"]["capabilities"], all_capabilities());
-    for method in ["ping", "logging/setLevel", "resources/subscribe"] {
-        let reply = caller.send(4, method, json!({}), json!({})).await;
-        assert_eq!(reply.status, StatusCode::NOT_FOUND, "{method}");
-    }
+    let of_lease = gateway.methods_received(echo["pid"].as_u64().unwrap());
+    assert_eq!(of_lease[..2], ["initialize", "notifications/initialized"]);
     let completed = caller
-        .send(5, "completion/complete", json!({}), json!({}))
+        .send(4, "completion/complete", json!({}), json!({}))
         .await
         .response()
         .await;
@@ -82,7 +82,7 @@ async fn line_4_1_errors_of_the_server_are_mapped() {
     let gateway = bridge_with("legacy").start();
     let caller = Caller::new(&gateway, "ada");
     let missing = caller
-        .send(1, "resources/read", json!({ "uri": "x:y" }), json!({}))
+        .send(1, "resources/read", json!({ "uri": "missing:a" }), json!({}))
         .await
         .response()
         .await;
@@ -90,6 +90,9 @@ async fn line_4_1_errors_of_the_server_are_mapped() {
     let reserved = caller.call(2, "fail", json!({ "code": -32021 })).await;
     assert_eq!(reserved["error"]["code"], -32603);
     assert_eq!(reserved["error"]["data"]["upstream"]["code"], -32021, "{reserved}");
+    let unknown = caller.start(3, "fail", json!({ "code": -32601 }), json!({})).await;
+    assert_eq!(unknown.status, StatusCode::NOT_FOUND);
+    assert_eq!(unknown.response().await["error"]["code"], -32601);
 }
 
 /// GW-19: a legacy server has no state, and that of a modern server passes unchanged.
@@ -245,28 +248,14 @@ async fn line_4_1_progress_has_the_token_of_its_call() {
 async fn line_4_1_changes_of_every_child_reach_every_listen_of_the_lease() {
     let gateway = bridge_with("legacy").start();
     let caller = Caller::new(&gateway, "ada");
-    let listen = async |id: u64, filter: Value| {
-        let mut stream = caller
-            .send(
-                id,
-                "subscriptions/listen",
-                json!({ "notifications": filter }),
-                json!({}),
-            )
-            .await;
-        let acknowledged = stream.next().await.unwrap();
-        assert_eq!(acknowledged["method"], "notifications/subscriptions/acknowledged");
-        assert_eq!(acknowledged["params"]["_meta"][SUBSCRIPTION], id);
-        (stream, acknowledged["params"]["notifications"].clone())
-    };
     let filter =
         json!({ "toolsListChanged": true, "promptsListChanged": true, "resourceSubscriptions": ["a:1", "refuse:x"] });
-    let (mut one, honoured) = listen(1, filter).await;
+    let (mut one, honoured) = caller.listen(1, filter).await;
     assert_eq!(
         honoured,
         json!({ "toolsListChanged": true, "resourceSubscriptions": ["a:1"] })
     );
-    let (mut two, _) = listen(2, json!({ "resourceSubscriptions": ["a:1"] })).await;
+    let (mut two, _) = caller.listen(2, json!({ "resourceSubscriptions": ["a:1"] })).await;
     let asked = caller.call(3, "ask", json!({})).await; // holds the first child
     assert_asked(&asked);
     let changes =
@@ -290,27 +279,18 @@ async fn line_4_1_changes_of_every_child_reach_every_listen_of_the_lease() {
     assert!(wait_until(SOON, unsubscribed).await);
 }
 
-/// GW-09: the child of a lease exits: calls fail, subscriptions end, and the next call starts another one.
+/// GW-09: the child of a lease exits: its call fails, and the next call starts another one.
 #[tokio::test]
 async fn gw_09_lease_starts_another_child_after_a_crash() {
     let gateway = bridge_with("legacy").start();
     let caller = Caller::new(&gateway, "ada");
-    let params = json!({ "notifications": { "toolsListChanged": true } });
-    let mut stream = caller.send(1, "subscriptions/listen", params, json!({})).await;
-    stream.next().await.unwrap();
-    let crashed = caller.call(2, "crash", json!({})).await;
+    let crashed = caller.call(1, "crash", json!({})).await;
     assert_eq!(
         (&crashed["error"]["code"], &crashed["error"]["data"]["reason"]),
         (&json!(-32603), &json!("server_exited")),
         "{crashed}"
     );
-    let last = within(stream.messages()).await.pop().unwrap();
-    assert_eq!(
-        (&last["id"], &last["result"]["resultType"]),
-        (&json!(1), &json!("complete")),
-        "SUB-06: {last}"
-    );
-    tool_result(&caller.call(3, "echo", json!({})).await);
+    tool_result(&caller.call(2, "echo", json!({})).await);
 }
 
 /// GW-18: a lease ends after its last use; a parked call and a listen are use.
@@ -328,34 +308,36 @@ async fn gw_18_idle_lease_ends_and_a_parked_call_is_use() {
         .await;
     assert_eq!(tool_result(&reply)["answers"][0]["content"]["seat"], "5E", "{reply}");
     gateway.wait_for_children(0, SOON).await;
-    let params = json!({ "notifications": { "toolsListChanged": true } });
-    let mut stream = caller.send(3, "subscriptions/listen", params, json!({})).await;
-    stream.next().await.unwrap();
+    let (stream, _) = caller.listen(3, json!({ "toolsListChanged": true })).await;
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(gateway.children().len(), 1, "a listen needs the last child");
     drop(stream);
     gateway.wait_for_children(0, SOON).await;
 }
 
-/// 4.1, cancellation: the child is told.
+/// 4.1, cancellation: the child is told by the id of the call there, and the late response of the call reaches nobody.
 #[tokio::test]
-async fn line_4_1_disconnect_cancels_the_call_and_answers_its_questions() {
+async fn line_4_1_disconnect_cancels_the_call_at_the_child() {
     let gateway = bridge_with("legacy").start();
-    let caller = Caller::new(&gateway, "ada");
-    let mut stream = caller.start(1, "slow", json!({ "steps": 600 }), json!({})).await;
-    stream.next().await.unwrap();
-    drop(stream);
-    let cancelled = || received(&gateway, "notifications/cancelled").len();
-    assert!(wait_until(SOON, || cancelled() == 1).await);
-    // The client leaves while it waits for a round after its answer.
-    let asked = caller.call(2, "rounds", json!({ "rounds": 1 })).await;
-    assert_asked(&asked);
-    let reply = caller
-        .retry(3, "rounds", json!({ "rounds": 1 }), &asked, accept("6F"))
-        .await
-        .response()
+    let caller = Caller::new(&gateway, "ada").with_capabilities(json!({})); // its calls share a process
+    let mut stays = caller
+        .start(1, "slow", json!({ "steps": 20, "text": "stays" }), json!({}))
         .await;
-    assert_eq!(tool_result(&reply)["answers"][0]["content"]["seat"], "6F");
+    let arguments = json!({ "steps": 600, "text": "leaves", "responds-late": true });
+    let mut leaves = caller.start(2, "slow", arguments, json!({})).await;
+    stays.next().await.expect("progress");
+    leaves.next().await.expect("progress");
+    drop(leaves);
+    let stopped = || received(&gateway, "stopped");
+    assert!(
+        wait_until(SOON, || !stopped().is_empty()).await,
+        "no call was cancelled"
+    );
+    let last = stays.messages().await.pop().unwrap();
+    assert_eq!((&last["id"], &tool_result(&last)["text"]), (&json!(1), &json!("stays")));
+    let next = caller.call(3, "echo", json!({ "text": "next" })).await;
+    assert_eq!(tool_result(&next)["text"], "next", "{next}");
+    assert_eq!(stopped(), [json!({ "text": "leaves" })]);
 }
 
 /// A parked call does not survive the gateway: its retry gets a clear error, and the tool does not run again.
@@ -422,6 +404,29 @@ async fn gw_11_header_params_of_a_legacy_server_are_checked() {
         .await;
     assert_eq!(reply.status, StatusCode::BAD_REQUEST);
     assert_eq!(reply.response().await["error"]["code"], -32020);
+}
+
+/// 4.1, `x-mcp-header` in child tools: a client would ignore a tool with an invalid annotation.
+#[tokio::test]
+async fn line_4_1_invalid_header_annotation_is_removed_and_logged() {
+    let gateway = bridge_with("legacy,invalid-header").start();
+    let caller = Caller::new(&gateway, "ada");
+    let listed = caller.send(1, "tools/list", json!({}), json!({})).await;
+    let tools = listed.response().await["result"]["tools"].clone();
+    let properties = |n: usize| tools[n]["inputSchema"]["properties"].clone();
+    assert_eq!(properties(1)["region"]["x-mcp-header"], "Region", "{tools}");
+    assert_eq!(
+        (&tools[2]["name"], properties(2)),
+        (&json!("odd"), json!({ "a": { "type": "string" } }))
+    );
+    caller.call(2, "odd", json!({ "a": "b" })).await;
+    gateway.wait_for_log("tool has invalid header annotations").await;
+    let log = gateway.log();
+    let line = log
+        .lines()
+        .find(|line| line.contains("invalid header annotations"))
+        .unwrap();
+    assert!(line.contains("WARN") && line.contains("odd"), "{line}");
 }
 
 /// GW-09: a child that is killed while its call is parked.

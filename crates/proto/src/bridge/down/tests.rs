@@ -49,6 +49,28 @@ fn line_4_2_initialize_is_answered_from_discover() {
     );
 }
 
+/// 4.2, D `tasks` param: the capability is not offered, and `task` is removed from requests.
+#[test]
+fn line_4_2_tasks_are_neither_offered_nor_passed_on() {
+    let discovered = br#"{"capabilities":{"tools":{},"tasks":{"requests":{"tools":{"call":{}}}},"extensions":{"io.modelcontextprotocol/tasks":{}}}}"#;
+    for version in ALL {
+        let result: Value = serde_json::from_slice(&initialize_result(discovered, version, &json!({}))).unwrap();
+        assert_eq!(
+            result["capabilities"],
+            json!({ "tools": {}, "logging": {} }),
+            "{version}"
+        );
+        let meta = meta(r#"{"tasks":{"list":{}}}"#, version);
+        let params = meta.request_params(&bytes(r#"{"name":"t","arguments":{"task":1},"task":{"ttl":1}}"#), None);
+        let params: Value = serde_json::from_slice(&params).unwrap();
+        assert_eq!(
+            (params.get("task"), &params["arguments"]),
+            (None, &json!({ "task": 1 }))
+        );
+        assert_eq!(params["_meta"][CLIENT_CAPABILITIES], json!({}), "{version}");
+    }
+}
+
 /// 4.2, requests: members are injected, and all others stay to the byte.
 #[test]
 fn line_4_2_requests_get_the_facts_of_their_session() {
