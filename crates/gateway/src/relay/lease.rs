@@ -134,13 +134,22 @@ impl Lease {
                 lease: self,
                 slot: Some(slot),
             };
-            let child = match cell.get_or_try_init(|| self.start(slot)).await {
+            let mut turn = None;
+            let started = cell.get_or_try_init(|| async {
+                let child = self.start(slot).await?;
+                // Until the child is in its slot, a new subscription would miss it.
+                turn = Some(self.subscribing.lock().await);
+                self.subscribe_started(&child).await;
+                Ok(child)
+            });
+            let child = match started.await {
                 Ok(child) => Arc::clone(child),
                 Err(error) => {
                     self.slots.remove(slot);
                     return Err(error);
                 }
             };
+            drop(turn);
             let in_use = UpstreamUse::new(&child.connection);
             if !child.connection.is_alive() {
                 self.slots.remove(slot);
@@ -218,15 +227,20 @@ impl Lease {
             )));
         }
         connection.notify("notifications/initialized", b"").await?;
-        if value["capabilities"]["resources"]["subscribe"] == true {
-            for uri in self.hub.uris() {
-                let refused = subscribe(connection, "resources/subscribe", &uri).await;
-                if let Err(error) = refused {
-                    tracing::warn!(server = self.server(), %error, "started child refuses a subscription");
-                }
+        Ok(result)
+    }
+
+    /// Subscribes a child that was started to the URIs of the lease.
+    async fn subscribe_started(&self, child: &LeaseChild) {
+        if child.capabilities["resources"]["subscribe"] != true {
+            return;
+        }
+        for uri in self.hub.uris() {
+            let refused = subscribe(&child.connection, "resources/subscribe", &uri).await;
+            if let Err(error) = refused {
+                tracing::warn!(server = self.server(), %error, "started child refuses a subscription");
             }
         }
-        Ok(result)
     }
 
     /// The header params of a tool.

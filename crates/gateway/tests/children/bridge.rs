@@ -43,7 +43,8 @@ fn bridge_from_file(behavior: &str, lines: &str) -> GatewayBuilder {
     let builder = GatewayBuilder::new().option("--config rethread.toml --memory");
     let mut command = fake_child_command(behavior, builder.marker());
     command[3] = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/children/bridge_child.py").to_owned();
-    let file = format!("[servers.bridge]\ncommand = {command:?}\n{lines}\n");
+    let record = builder.path("record");
+    let file = format!("[servers.bridge]\ncommand = {command:?}\nenv.RECORD = {record:?}\n{lines}\n");
     std::fs::write(builder.path("rethread.toml"), file).unwrap();
     builder
 }

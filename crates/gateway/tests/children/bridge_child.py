@@ -369,6 +369,7 @@ def handle(message):
     elif method == "resources/subscribe" and params["uri"].startswith("refuse:"):
         send({"id": id, "error": {"code": -32602, "message": "no"}})
     elif method == "resources/subscribe":
+        time.sleep(0.5 if params["uri"].startswith("slow:") else 0)
         subscribed.append(params["uri"])
         send({"id": id, "result": {}})
     elif method == "resources/unsubscribe":

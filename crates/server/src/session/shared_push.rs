@@ -266,9 +266,8 @@ impl Session {
 
     /// Adds what was broadcast while the session had no GET.
     async fn catch_up_broadcasts(&self, cluster: &dyn ClusterStore, last: &BroadcastId) -> Result<(), StoreError> {
-        let missed = match cluster.broadcasts_after(last).await? {
-            Some(missed) => missed,
-            None => return self.enqueue_refresh(cluster).await,
+        let Some(missed) = cluster.broadcasts_after(last).await? else {
+            return self.enqueue_refresh(cluster).await;
         };
         let Some((newest, _)) = missed.last() else {
             return Ok(());

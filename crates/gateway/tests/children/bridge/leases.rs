@@ -1,7 +1,7 @@
 //! Leases: their bounds, `asks`, and the messages that no client gets (GW-13, GW-18).
 
 use super::caller::{Caller, accept, assert_asked};
-use super::{SOON, bridge_from_file, bridge_with};
+use super::{SOON, bridge_from_file, bridge_with, received};
 use crate::auth::{ADA, BOB, write_tokens};
 use crate::client::{Client, tool_result};
 use crate::gateway::{Gateway, GatewayBuilder, fake_child_command, wait_until};
@@ -51,6 +51,29 @@ async fn gw_13_only_calls_of_named_tools_hold_a_process() {
     let reply = caller.retry(6, "ask", json!({}), &asked, accept("1A")).await;
     tool_result(&reply.response().await);
     tool_result(&caller.call(7, "echo", json!({})).await);
+}
+
+/// 4.1, `subscriptions/listen`: a URI is subscribed at every process of the lease before it is acknowledged, also at one that is
+/// starting and still subscribes to earlier URIs.
+#[tokio::test]
+async fn line_4_1_uri_is_subscribed_at_a_process_that_starts_meanwhile() {
+    let gateway = bridge_from_file("legacy", "asks = ['ask']").start();
+    let caller = of_file(&gateway);
+    let (_early, _) = caller.listen(1, json!({ "resourceSubscriptions": ["slow:1"] })).await;
+    let mut slow = caller.start(2, "slow", json!({ "steps": 30 }), json!({})).await;
+    slow.next().await.expect("progress");
+    let asking = async { assert_asked(&caller.call(3, "ask", json!({})).await) };
+    let listening = async {
+        let is_starting = || received(&gateway, "resources/subscribe").len() == 2;
+        assert!(wait_until(SOON, is_starting).await, "no second process");
+        let (late, honoured) = caller.listen(4, json!({ "resourceSubscriptions": ["a:1"] })).await;
+        assert_eq!(honoured, json!({ "resourceSubscriptions": ["a:1"] }));
+        let mut subscribed = received(&gateway, "resources/subscribe");
+        let added = subscribed.split_off(2);
+        assert_eq!(added, [json!({ "uri": "a:1" }), json!({ "uri": "a:1" })], "at both");
+        late
+    };
+    let ((), _late) = tokio::join!(asking, listening);
 }
 
 /// A gateway that knows Ada and Bob.
