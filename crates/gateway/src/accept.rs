@@ -17,6 +17,7 @@ pub(crate) use deadlines::{HEAD_TIMEOUT, IDLE_TIMEOUT};
 pub(crate) use peer_limiter::PeerLimiter;
 
 use crate::auth::PeerAddress;
+use crate::task;
 use crate::tls::{AcceptedSocket, ListenerTls};
 use bytes::Bytes;
 use deadlines::{BusyBody, ConnectionPhase, PhaseTrackingIo};
@@ -86,7 +87,7 @@ pub(crate) async fn serve<H, F, B>(
             Some(permit) => {
                 let peer = PeerAddress(address.ip());
                 let (handler, closing, tls) = (handler.clone(), closing.subscribe(), Arc::clone(&tls));
-                tokio::spawn(async move {
+                task::spawn(async move {
                     if let Some(socket) = handshake(socket, &tls, closing.clone()).await {
                         serve_connection((socket, peer), handler, closing).await;
                     }

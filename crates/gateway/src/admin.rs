@@ -16,6 +16,7 @@ pub(crate) use token::{AdminToken, read as read_token};
 
 use crate::accept::{self, Listener, PeerLimiter};
 use crate::gateway::Gateway;
+use crate::task::{self, AbortOnDrop};
 use crate::tls::ListenerTls;
 use bytes::Bytes;
 use feed::{Feed, FeedBody};
@@ -72,8 +73,8 @@ impl Admin {
             true => ListenerTls::plain(),
             false => Arc::clone(&self.gateway.tls),
         };
-        let feed = tokio::spawn(Arc::clone(&self.feed).run());
-        let _ends_with_its_listener = AbortOnDrop(feed);
+        let feed = task::spawn(Arc::clone(&self.feed).run());
+        let _ends_with_its_listener = AbortOnDrop::new(feed);
         let handler = move |request: Request<Incoming>| {
             let admin = Arc::clone(&self);
             async move { admin.respond(&request).await }
@@ -105,13 +106,5 @@ impl Admin {
             return api::unauthorized().map(Either::Left);
         }
         self.respond_to_operator(request, admin).await
-    }
-}
-
-struct AbortOnDrop(tokio::task::JoinHandle<()>);
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }

@@ -14,6 +14,7 @@ use crate::mount::{Front, Mount, ProbedServer, path_prefix};
 use crate::settings::Settings;
 use crate::store_registry::StoreRegistry;
 use crate::tape::{Tape, TapedBody};
+use crate::task::{self, AbortOnDrop};
 use crate::tls::ListenerTls;
 use crate::trace::{HeaderContext, SpanContext, Tracer};
 use anyhow::Context as _;
@@ -34,7 +35,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinSet;
 use tower_service::Service as _;
 
 /// How long open connections may take to flush after all servers are closed. Beyond: they are cut.
@@ -51,15 +52,6 @@ pub(crate) struct Recorders {
     pub(crate) tape: Option<Arc<Tape>>,
     /// The recorder, if a listener shows it.
     pub(crate) metrics: Option<Metrics>,
-}
-
-/// Ends a task of the gateway with it.
-struct AbortOnDrop(JoinHandle<()>);
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
 }
 
 /// The gateway while it runs.
@@ -182,9 +174,9 @@ impl Gateway {
         let peers = Arc::clone(&self.peers);
         let sockets = Listener::new(listener, Arc::clone(&self.tls), peers);
         let accepting = accept::serve(sockets, handler, until(&drained), until(&answered));
-        let mut accepting = tokio::spawn(accepting);
+        let mut accepting = task::spawn(accepting);
         let tls = Arc::clone(&self.tls);
-        let _watching = AbortOnDrop(tokio::spawn(async move { tls.watch().await }));
+        let _watching = AbortOnDrop::new(task::spawn(async move { tls.watch().await }));
         tokio::select! {
             () = stop => {}
             failure = self.stores.replaced() => return Err(failure.into()), // the guardian ends the children

@@ -1,5 +1,6 @@
 //! One HTTP request on a connection of its own, to a gateway on this machine.
 
+use crate::task;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
@@ -99,7 +100,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (mut sender, connection) = http1::handshake(TokioIo::new(socket)).await?;
-    let guard = SocketGuard(tokio::spawn(connection).abort_handle());
+    let guard = SocketGuard(task::spawn(connection).abort_handle());
     let response = sender.send_request(request).await?;
     Ok((response, guard))
 }

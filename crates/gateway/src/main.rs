@@ -36,6 +36,7 @@ mod shared_store;
 mod start_message;
 mod store_registry;
 mod tape;
+mod task;
 mod tls;
 mod token;
 mod trace;

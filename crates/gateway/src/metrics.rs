@@ -3,6 +3,7 @@
 //! The library names the metrics of each server (`node::telemetry`). Gauges are computed when somebody asks for them.
 
 use crate::gateway::Gateway;
+use crate::task;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use std::time::Duration;
 
@@ -30,7 +31,7 @@ impl Metrics {
             .set_buckets_for_metric(Matcher::Suffix("_events".to_owned()), &COUNT_BUCKETS)?;
         let handle = builder.install_recorder()?;
         let upkeep = handle.clone();
-        tokio::spawn(async move {
+        task::spawn(async move {
             loop {
                 tokio::time::sleep(UPKEEP_INTERVAL).await;
                 upkeep.run_upkeep();

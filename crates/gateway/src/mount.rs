@@ -12,6 +12,7 @@ use crate::relay::Relay;
 use crate::settings::{RestoreSetting, ServerSettings, SessionlessSetting, Settings, StoreSettings};
 use crate::shared_store::{self, JOIN_TIMEOUT};
 use crate::store_registry::StoreRegistry;
+use crate::task;
 use crate::trace::{ResumeTracer, Tracer};
 use anyhow::anyhow;
 use rethread::{AccessHints, HttpSse, McpService, Principal, Restore, Revisions, Timing, UnusedSessions};
@@ -136,7 +137,7 @@ impl ProbedServer {
             .map(|server| {
                 let (server, store, guardian) = (server.clone(), store.clone(), guardian.clone());
                 let permits = Arc::clone(&permits);
-                tokio::spawn(async move {
+                task::spawn(async move {
                     let _permit = permits.acquire_owned().await;
                     ProbedServer::probe(server, store, guardian).await
                 })
@@ -202,7 +203,7 @@ impl Mount {
             shares_anonymous,
             front.tracer.cloned(),
         );
-        tokio::spawn(probe::keep_current(relay.downgrade(), memory, probe_interval));
+        task::spawn(probe::keep_current(relay.downgrade(), memory, probe_interval));
         let builder = McpService::builder(relay.clone())
             .revisions(Revisions::BOTH) // GW-15: the eras of the server decide what is spoken to it
             .restore(match server.restore {

@@ -17,6 +17,7 @@ mod up;
 use crate::child::ChildPool;
 use crate::probe::ServerProfile;
 use crate::settings::IdentitySetting;
+use crate::task;
 use crate::trace::{HeaderContext, ListedTools, TracedCall, Tracer};
 use crate::upstream::codec;
 use bytes::Bytes;
@@ -172,7 +173,7 @@ impl Relay {
         if let Some(earlier) = opening.earlier() {
             let session = keep(upstream, &self.info().capabilities);
             if !earlier.subscriptions.is_empty() {
-                tokio::spawn(async move { session.listen().await });
+                task::spawn(async move { session.listen().await });
             }
             return Ok(InitializeReply::standard());
         }
@@ -335,13 +336,13 @@ impl Handler for Relay {
     /// The child may push on the stream.
     fn on_push_stream_opened(&self, peer: &Peer) {
         if let Some(session) = self.down_session(peer.id()) {
-            tokio::spawn(async move { session.listen().await });
+            task::spawn(async move { session.listen().await });
             return;
         }
         let Some(child) = self.session_child(peer.id()) else {
             return;
         };
-        tokio::spawn(async move {
+        task::spawn(async move {
             if let Err(error) = child.connection().await {
                 tracing::warn!(%error, "child of a session does not start; the next call retries");
             }
@@ -358,7 +359,7 @@ impl Handler for Relay {
         self.0.down_sessions.lock().remove(session);
         let child = self.0.session_children.lock().remove(session);
         if let Some(child) = child {
-            tokio::spawn(async move { child.stop().await });
+            task::spawn(async move { child.stop().await });
         }
     }
 

@@ -14,6 +14,7 @@ use crate::reload::ReloadOutcome;
 use crate::settings::Settings;
 use crate::start_message::{self, ReadyServer};
 use crate::tape::Tape;
+use crate::task;
 use crate::trace::Tracer;
 use rethread_store_embedded::OpenError;
 use std::io;
@@ -69,13 +70,13 @@ pub(crate) async fn run(settings: Settings, input: CliInput, output: OutputOptio
         if let Ok(address) = listener.local_addr() {
             tracing::info!(%address, "metrics and health");
         }
-        tokio::spawn(metrics_listener::serve(listener, metrics, Arc::clone(&gateway)));
+        task::spawn(metrics_listener::serve(listener, metrics, Arc::clone(&gateway)));
     }
     let admin = match admin_socket {
         Some((socket, token)) => Some(serve_admin(&gateway, socket, token)?),
         None => None,
     };
-    let reload_task = tokio::spawn(reload_on_hangup(Arc::clone(&gateway), input, admin));
+    let reload_task = task::spawn(reload_on_hangup(Arc::clone(&gateway), input, admin));
     let stop = async {
         let drain_requested = &gateway.operator.drain;
         signals.first(drain_requested.notified()).await;
@@ -202,7 +203,7 @@ impl StopSignals {
             () = self.next() => {}
             () = asked => {}
         }
-        tokio::spawn(async move {
+        task::spawn(async move {
             self.next().await;
             std::process::exit(i32::from(Exit::Interrupted.code()));
         });
@@ -213,7 +214,7 @@ impl StopSignals {
 fn serve_admin(gateway: &Arc<Gateway>, listener: TcpListener, token: AdminToken) -> io::Result<Arc<Admin>> {
     let bound = listener.local_addr()?;
     let admin = Admin::new(Arc::clone(gateway), bound, token);
-    tokio::spawn(Arc::clone(&admin).serve(listener));
+    task::spawn(Arc::clone(&admin).serve(listener));
     tracing::info!(address = %bound, "admin listener ready; `rethread console` prints its URL");
     Ok(admin)
 }

@@ -15,6 +15,7 @@ pub(crate) use message::{
     UnsolicitedMessage, UpstreamMessage, UpstreamQuestion, parse_upstream_error, upstream_ended_error,
 };
 
+use crate::task;
 use bytes::Bytes;
 use rethread::{Answer, AskError, RpcError, Tag};
 use rethread_proto::jsonrpc::RequestId;
@@ -145,7 +146,7 @@ impl dyn Upstream {
         answer: impl Future<Output = Result<Answer, AskError>> + Send + 'static,
     ) {
         let (upstream, id) = (Arc::clone(self), question.id.clone());
-        let task = tokio::spawn(async move {
+        let task = task::spawn(async move {
             match answer.await {
                 Ok(answer) => {
                     let answer = codec::remove_own_keys(answer.raw());

@@ -1,6 +1,7 @@
 //! Bounds the connections of one peer. Beyond: 429, and the connection closes.
 
 use crate::auth::Network;
+use crate::task;
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -98,7 +99,7 @@ impl PeerLimiter {
         let Ok(permit) = Arc::clone(&self.refusals).try_acquire_owned() else {
             return;
         };
-        tokio::spawn(async move {
+        task::spawn(async move {
             let refusal = async {
                 socket.write_all(REFUSAL_RESPONSE.as_bytes()).await?;
                 socket.shutdown().await?;

@@ -3,6 +3,7 @@
 use super::fetch::{self, FetchError};
 use super::metrics::{self, FetchOutcome};
 use crate::settings::{JwtSettings, KeyLocation};
+use crate::task;
 use parking_lot::Mutex;
 use rethread_auth::{KeySet, KeyState, UnknownKid, key_set_url, metadata_urls};
 use rethread_proto::clock::Mono;
@@ -59,7 +60,7 @@ impl KeySource {
             changed: Box::new(changed),
             start: Instant::now(),
         });
-        tokio::spawn(refresh(Arc::downgrade(&source), source.settings.timing.refresh));
+        task::spawn(refresh(Arc::downgrade(&source), source.settings.timing.refresh));
         source
     }
 
@@ -135,7 +136,7 @@ impl KeySource {
         let (done, fetched) = watch::channel(());
         *fetching = Some(fetched.clone());
         let source = Arc::clone(self);
-        tokio::spawn(async move {
+        task::spawn(async move {
             let read = read_keys(&source.settings).await;
             source.finish(read);
             *source.fetching.lock() = None;

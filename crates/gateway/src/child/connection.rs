@@ -7,6 +7,7 @@ use super::router::{MessageRouter, OverflowPolicy};
 use super::spawner::ChildSpawner;
 use super::supervisor::Supervisor;
 use super::telemetry;
+use crate::task;
 use crate::upstream::{
     Activity, BoxFuture, CallId, CallKind, CallSender, LifeEvent, MAX_QUEUED_MESSAGE_BYTES, MAX_QUEUED_MESSAGES,
     UnsolicitedMessage, Upstream, bounded, codec, upstream_ended_error,
@@ -120,7 +121,7 @@ impl ChildConnection {
             },
             life: life_sender,
         };
-        tokio::spawn(supervisor.run());
+        task::spawn(supervisor.run());
         Ok(SpawnedChild { connection, messages })
     }
 

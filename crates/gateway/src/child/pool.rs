@@ -16,6 +16,7 @@ use super::kind::ChildKind;
 use super::restart_backoff::RestartBackoff;
 use super::router::OverflowPolicy;
 use super::spawner::ChildSpawner;
+use crate::task;
 use crate::upstream::{StopCause, UnsolicitedMessage, Upstream, bounded};
 use parking_lot::Mutex;
 use rethread::Principal;
@@ -178,7 +179,7 @@ impl ChildPool {
             initialize_failed: Arc::new(Notify::new()),
             spawner,
         });
-        tokio::spawn(run(Arc::downgrade(&shared), Arc::clone(&shared.changed)));
+        task::spawn(run(Arc::downgrade(&shared), Arc::clone(&shared.changed)));
         ChildPool(shared)
     }
 
@@ -365,7 +366,7 @@ impl PoolShared {
             Action::StartSpare(id) => {
                 let place = self.place(id);
                 let pool = Arc::clone(self);
-                tokio::spawn(async move { pool.start_spare(place) });
+                task::spawn(async move { pool.start_spare(place) });
             }
         }
     }
@@ -400,7 +401,7 @@ impl PoolShared {
         }
         self.changed.notify_one();
         let pool = Arc::downgrade(self);
-        tokio::spawn(async move {
+        task::spawn(async move {
             connection.unusable().await;
             let Some(pool) = pool.upgrade() else { return };
             let spare = {

@@ -6,6 +6,7 @@ use super::process::{ChildPipes, ChildProcess};
 use super::router::{MessageRouter, RouterEnd};
 use super::sanitize::sanitize_line;
 use super::telemetry;
+use crate::task;
 use crate::upstream::bounded;
 use bytes::Bytes;
 use std::pin::pin;
@@ -39,10 +40,10 @@ impl Supervisor {
     pub(super) async fn run(self) {
         let ChildPipes { stdin, stdout, stderr } = self.pipes;
         let (router, mut process) = (self.router, self.process);
-        let log_task = tokio::spawn(log_stderr(stderr, Arc::clone(&router.label)));
+        let log_task = task::spawn(log_stderr(stderr, Arc::clone(&router.label)));
         let (stdin_open, stdin_closed) = oneshot::channel();
         let (finish, finishing) = oneshot::channel();
-        let mut write_task = tokio::spawn(write_stdin(self.lines, stdin, finishing, stdin_open));
+        let mut write_task = task::spawn(write_stdin(self.lines, stdin, finishing, stdin_open));
         let mut stdout = BufReader::with_capacity(STDOUT_BUFFER_BYTES, stdout);
         let unusable = wait_until_unusable(&mut process, stdin_closed);
         let end = router.run(&mut stdout, unusable).await;

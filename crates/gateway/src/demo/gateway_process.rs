@@ -4,6 +4,7 @@ use crate::child::Guardian;
 use crate::child::guardian::{GuardedGroup, signal_group};
 use crate::exit::Exit;
 use crate::settings::is_gateway_variable;
+use crate::task;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::io;
@@ -115,7 +116,7 @@ impl GatewayCommand {
                 _ => GatewayStartError::Other(log.last_error.unwrap_or_else(|| status.to_string())),
             });
         };
-        tokio::spawn(log.drain());
+        task::spawn(log.drain());
         Ok(GatewayProcess {
             child,
             pid,

@@ -1,5 +1,6 @@
 //! The built-in stdio server: tools, a changing resource, a prompt, and a call that takes long.
 
+use crate::task;
 use rethread::catalog::{Catalog, NoArgs, Prompt, PromptMessage, Resource, ResourceContents, Tool};
 use rethread::{AskError, CallEnded, Context, Elicited, McpService, Notifier, RpcError};
 use schemars::JsonSchema;
@@ -25,7 +26,7 @@ pub(crate) async fn serve() -> io::Result<()> {
     let mcp = McpService::builder(catalog(Instant::now()))
         .try_build()
         .map_err(io::Error::other)?;
-    let ticker = tokio::spawn(notify_uptime(mcp.notifier()));
+    let ticker = task::spawn(notify_uptime(mcp.notifier()));
     let (input, output) = (BufReader::new(tokio::io::stdin()), tokio::io::stdout());
     let served = mcp.serve_lines(input, output).await;
     ticker.abort();

@@ -2,6 +2,7 @@
 
 use super::unavailable::unavailable_error;
 use crate::child::{ChildId, RestartBackoff};
+use crate::task::AbortOnDrop;
 use crate::upstream::{Upstream, UpstreamUse};
 use rethread::RpcError;
 use std::sync::Arc;
@@ -55,32 +56,6 @@ impl RunningChild {
 impl AsRef<RunningChild> for RunningChild {
     fn as_ref(&self) -> &RunningChild {
         self
-    }
-}
-
-/// Aborts a task when dropped.
-pub(super) struct AbortOnDrop(Option<JoinHandle<()>>);
-
-impl AbortOnDrop {
-    pub(super) fn new(task: JoinHandle<()>) -> Self {
-        AbortOnDrop(Some(task))
-    }
-
-    pub(super) fn is_finished(&self) -> bool {
-        self.0.as_ref().is_none_or(JoinHandle::is_finished)
-    }
-
-    /// The task ends by itself.
-    fn detach(&mut self) -> Option<JoinHandle<()>> {
-        self.0.take()
-    }
-}
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        if let Some(task) = &self.0 {
-            task.abort();
-        }
     }
 }
 

@@ -12,11 +12,11 @@ pub(super) use hub::Subscription;
 pub(super) use leased::LeaseUse;
 
 use super::bridge_metrics;
-use super::child_slot::AbortOnDrop;
 use super::tool_list::{self, ToolList};
 use super::unavailable::{start_error, unavailable_error, with_timeout};
 use crate::child::{ChildKind, ChildOwner, ChildPool, ChildStart, OverflowPolicy, RestartBackoff, StartedChild};
 use crate::settings::BridgeSettings;
+use crate::task::{self, AbortOnDrop};
 use crate::upstream::{LifeEvent, StopCause, UnsolicitedMessage, Upstream, UpstreamUse, bounded};
 use bytes::Bytes;
 use hub::Hub;
@@ -183,7 +183,7 @@ impl Lease {
             connection,
             messages,
         } = self.pool.start(start).await.map_err(start_error)?;
-        let receive_task = tokio::spawn(receive(Arc::downgrade(self), slot, Arc::clone(&connection), messages));
+        let receive_task = task::spawn(receive(Arc::downgrade(self), slot, Arc::clone(&connection), messages));
         let receive_task = AbortOnDrop::new(receive_task);
         let initialized = self.initialize(&connection).await;
         let initialize_result = initialized.inspect_err(|_| {
@@ -357,7 +357,7 @@ impl Drop for ListenGuard {
             return;
         }
         let lease = Arc::clone(&self.lease);
-        tokio::spawn(async move {
+        task::spawn(async move {
             let _turn = lease.subscribing.lock().await;
             let still_used = lease.hub.uris();
             for uri in unused.iter().filter(|uri| !still_used.contains(uri)) {

@@ -5,6 +5,7 @@ use super::child_slot::{self, ChildSlot, RunningChild};
 use super::unavailable::{start_error, unavailable_error, with_timeout};
 use crate::child::{ChildKind, ChildOwner, ChildPool, ChildStart, OverflowPolicy, StartError, StartedChild};
 use crate::settings::RestoreSetting;
+use crate::task;
 use crate::upstream::{LifeEvent, StopCause, UnsolicitedMessage, Upstream, UpstreamUse, bounded};
 use bytes::Bytes;
 use rethread::{OpenError, Peer, PreviousState, RpcError, Tag};
@@ -137,7 +138,7 @@ impl SessionChild {
             messages,
         } = child;
         connection.record(LifeEvent::ServesSession(Tag::of_session(self.peer.id())));
-        let receive_task = tokio::spawn(receive(
+        let receive_task = task::spawn(receive(
             Arc::clone(&connection),
             messages,
             self.peer.clone(),
@@ -180,7 +181,7 @@ impl SessionChild {
         }
         tracing::warn!("restarted child speaks another protocol version; its session ends");
         let peer = self.peer.clone();
-        tokio::spawn(async move {
+        task::spawn(async move {
             tokio::time::sleep(EXPIRE_GRACE).await;
             peer.end();
         });

@@ -3,6 +3,7 @@
 use super::child_slot::{self, ChildSlot, RunningChild};
 use super::unavailable::{start_error, unavailable_error, with_timeout};
 use crate::child::{ChildKind, ChildOwner, ChildPool, ChildStart, OverflowPolicy, StartError, StartedChild};
+use crate::task;
 use crate::upstream::codec::gateway_client_info;
 use crate::upstream::{LifeEvent, StopCause, UnsolicitedMessage, Upstream, UpstreamUse, bounded};
 use rethread::{Principal, RpcError, Version};
@@ -75,7 +76,7 @@ impl SessionlessChild {
             connection,
             messages,
         } = child;
-        let receive_task = tokio::spawn(reject_questions(Arc::clone(&connection), messages));
+        let receive_task = task::spawn(reject_questions(Arc::clone(&connection), messages));
         let child = RunningChild::new(id, Arc::clone(&connection), receive_task);
         let params = json!({
             "protocolVersion": Version::V2025_11_25.as_str(),

@@ -1,9 +1,10 @@
 //! The child of all stateless requests of one caller (GW-07).
 
-use super::child_slot::{self, AbortOnDrop, ChildSlot, RunningChild};
+use super::child_slot::{self, ChildSlot, RunningChild};
 use super::tool_list::{self, ToolList};
 use super::unavailable::{start_error, unavailable_error, with_timeout};
 use crate::child::{ChildKind, ChildOwner, ChildPool, ChildStart, OverflowPolicy, StartError, StartedChild};
+use crate::task::{self, AbortOnDrop};
 use crate::upstream::codec::gateway_request_meta;
 use crate::upstream::{LifeEvent, StopCause, UnsolicitedMessage, Upstream, UpstreamMessage, UpstreamUse, bounded};
 use bytes::Bytes;
@@ -188,8 +189,8 @@ fn receive(child: StartedChild) -> SharedRunningChild {
         messages,
     } = child;
     let header_params = ToolCache::default();
-    let receive_task = tokio::spawn(reject_questions(Arc::clone(&connection), messages));
-    let watch_task = tokio::spawn(watch_tools(Arc::downgrade(&connection), Arc::clone(&header_params)));
+    let receive_task = task::spawn(reject_questions(Arc::clone(&connection), messages));
+    let watch_task = task::spawn(watch_tools(Arc::downgrade(&connection), Arc::clone(&header_params)));
     SharedRunningChild {
         child: RunningChild::new(id, connection, receive_task),
         _watch_task: AbortOnDrop::new(watch_task),

@@ -4,6 +4,7 @@ use super::NamedParams;
 use super::call::{raw_json, token_expired};
 use super::lease::{Lease, LeaseUse, REQUEST_TIMEOUT};
 use super::unavailable::with_timeout;
+use crate::task;
 use crate::upstream::{Upstream, UpstreamCall, UpstreamMessage, UpstreamQuestion, codec, parse_upstream_error};
 use bytes::Bytes;
 use rethread::{Answer, AskError, Call, Context, Reply, Revisions, RpcError};
@@ -112,7 +113,7 @@ impl UpCall<'_> {
         let mut call = connection.open_client_call(self.leased.is_alone())?;
         let creation = call.prepare("tools/call", &tasks::task_params(params));
         // In a task of its own: a client that leaves meanwhile cancels the task, and needs its id for that.
-        let mut created = tokio::spawn(async move { creation.await.map(|result| OpenTask::of(connection, result)) });
+        let mut created = task::spawn(async move { creation.await.map(|result| OpenTask::of(connection, result)) });
         let created = loop {
             if let Step::Other(created) = self.step(&mut call, &mut created).await? {
                 break created.map_err(|e| RpcError::internal(e.to_string()))?;
@@ -260,7 +261,7 @@ impl Drop for OpenTask {
             return;
         }
         let (connection, params) = (Arc::clone(&self.connection), tasks::task_reference(&self.id));
-        tokio::spawn(async move {
+        task::spawn(async move {
             let request = connection.request("tasks/cancel", &params);
             if let Err(error) = with_timeout(REQUEST_TIMEOUT, "cancel a task", request).await {
                 tracing::debug!(%error, "child does not cancel a task");

@@ -3,6 +3,7 @@
 use super::otlp::{self, Span};
 use crate::auth::fetch;
 use crate::byte_budget::ByteBudget;
+use crate::task;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Request, header};
 use http_body_util::Full;
@@ -48,7 +49,7 @@ pub(super) struct Exporter {
 impl Exporter {
     pub(super) fn start(destination: Destination) -> Self {
         let (exporter, commands) = Self::queue();
-        tokio::spawn(export(commands, destination, Arc::clone(&exporter.bytes)));
+        task::spawn(export(commands, destination, Arc::clone(&exporter.bytes)));
         exporter
     }
 

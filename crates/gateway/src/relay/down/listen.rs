@@ -3,9 +3,9 @@
 //! To change it, the new one is opened first and the old one is closed after that, so that no change is missed.
 
 use crate::relay::call::raw_json;
-use crate::relay::child_slot::AbortOnDrop;
 use crate::relay::shared_child::SharedChild;
 use crate::relay::unavailable::with_timeout;
+use crate::task::{self, AbortOnDrop};
 use crate::upstream::{UpstreamCall, UpstreamMessage, UpstreamUse, parse_upstream_error};
 use parking_lot::Mutex as SyncMutex;
 use rethread::store::ListKind;
@@ -85,7 +85,7 @@ impl Listen {
         }
         open.filter = filter.clone();
         let shared = Arc::clone(&self.shared);
-        open.task = Some(AbortOnDrop::new(tokio::spawn(async move {
+        open.task = Some(AbortOnDrop::new(task::spawn(async move {
             let first = shared.open(&filter).await;
             shared.run(first.map(|(call, _)| call), filter).await;
         })));
@@ -148,7 +148,7 @@ impl Listen {
         open.task = None; // closes the old one; the new one is acknowledged
         let delivered = self.shared.delivered.lock().take().unwrap_or_default();
         let (shared, kept) = (Arc::clone(&self.shared), filter.clone());
-        open.task = Some(AbortOnDrop::new(tokio::spawn(async move {
+        open.task = Some(AbortOnDrop::new(task::spawn(async move {
             let mut call = call;
             shared.skip_duplicates(&mut call, delivered).await;
             shared.run(Ok(call), kept).await;

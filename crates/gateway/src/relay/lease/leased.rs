@@ -3,6 +3,7 @@
 use super::slots::SlotId;
 use super::{Lease, LeaseChild, REQUEST_TIMEOUT};
 use crate::relay::unavailable::with_timeout;
+use crate::task;
 use crate::upstream::{Upstream, UpstreamUse};
 use bytes::Bytes;
 use rethread::RpcError;
@@ -91,7 +92,7 @@ impl Drop for LeaseUse {
         }
         // GW-17: a late question of this call must not reach the next one.
         let (child, grace) = (Arc::clone(&self.child), lease.cancel_grace);
-        tokio::spawn(async move {
+        task::spawn(async move {
             tokio::time::sleep(grace).await;
             drop((in_use, child));
             lease.slots.release(slot);
@@ -109,7 +110,7 @@ impl Drop for LevelUse {
     fn drop(&mut self) {
         let Some(level) = self.level.take() else { return };
         let child = Arc::clone(&self.child);
-        tokio::spawn(async move {
+        task::spawn(async move {
             let mut levels = child.levels.lock().await;
             if let Some(count) = levels.wanted.get_mut(&level) {
                 *count -= 1;
