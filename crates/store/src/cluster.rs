@@ -42,7 +42,7 @@ pub trait ClusterStore: Send + Sync + 'static {
     /// Removes a message from a mailbox. True for exactly one caller, which may then act on the message.
     fn claim_mail(&self, to: &Incarnation, mail: &MailId) -> StoreFuture<Result<bool, StoreError>>;
 
-    /// Removes messages that need no claim: whoever read them has acted on them.
+    /// Removes messages that need no claim, because the node that read them has acted on them.
     fn remove_mail(&self, of: &Incarnation, mail: Vec<MailId>) -> StoreFuture<Result<(), StoreError>>;
 
     /// The messages in a mailbox that nobody has claimed or removed.

@@ -13,7 +13,6 @@ mod serving;
 pub(crate) use serving::ServeForwarded;
 
 use outbox::send;
-use read_mail::remove;
 
 use crate::endpoint::server::Server;
 use crate::node::Node;
@@ -28,8 +27,9 @@ pub(crate) fn receive(server: &Arc<Server>, id: MailId, sealed: &Bytes) {
     let node = &server.node;
     let Some(mail) = node.mail_seal().and_then(|seal| seal.open(sealed)) else {
         crate::node::telemetry::mail_refused();
-        return remove(server, id);
+        return server.forwards.read_mail.remove(node, id);
     };
+    let remove = |id| server.forwards.read_mail.remove(node, id);
     match mail.head {
         MailHead::Request(request) => serving::serve(server, id, request, mail.body),
         MailHead::Response {
@@ -38,25 +38,25 @@ pub(crate) fn receive(server: &Arc<Server>, id: MailId, sealed: &Bytes) {
             headers,
             content,
         } => {
-            remove(server, id);
+            remove(id);
             server
                 .forwards
                 .replied(request.number, status, headers, content, mail.body);
         }
         MailHead::Chunk { request, is_last } => {
-            remove(server, id);
+            remove(id);
             server.forwards.chunk(request.number, mail.body, is_last);
         }
         MailHead::Credit { request, chunks } => {
-            remove(server, id);
+            remove(id);
             server.forwards.credit(&request, chunks);
         }
         MailHead::ClientLeft { request } => {
-            remove(server, id);
+            remove(id);
             server.forwards.client_left(&request);
         }
         MailHead::Ask { request } => {
-            remove(server, id);
+            remove(id);
             let is_known = server.forwards.running.lock().contains_key(&request);
             let server = Arc::clone(server);
             tokio::spawn(async move {
@@ -65,7 +65,7 @@ pub(crate) fn receive(server: &Arc<Server>, id: MailId, sealed: &Bytes) {
             });
         }
         MailHead::Known { request, is_known } => {
-            remove(server, id);
+            remove(id);
             server.forwards.answered(request.number, is_known);
         }
         MailHead::Acknowledge {
@@ -74,14 +74,14 @@ pub(crate) fn receive(server: &Arc<Server>, id: MailId, sealed: &Bytes) {
             revision,
             by,
         } => {
-            remove(server, id);
+            remove(id);
             if let Some(session) = named_session(&session) {
                 let principal = named_principal(&principal);
                 let key = SessionKey { principal, session };
                 node.acknowledgements.acknowledge(&key, by, revision);
             }
         }
-        _ => remove(server, id),
+        _ => remove(id),
     }
 }
 

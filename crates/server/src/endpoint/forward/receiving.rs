@@ -41,7 +41,7 @@ pub(crate) struct Forwards {
     pub(super) running: Mutex<HashMap<ForwardId, Running>>,
     /// This node leaves, and takes no requests of other nodes. Changed under the lock of `running`.
     is_leaving: AtomicBool,
-    pub(super) read_mail: ReadMail,
+    pub(super) read_mail: Arc<ReadMail>,
 }
 
 /// A request that another node runs.
@@ -149,7 +149,7 @@ impl Default for Forwards {
             waiting: Mutex::default(),
             running: Mutex::default(),
             is_leaving: AtomicBool::new(false),
-            read_mail: ReadMail::default(),
+            read_mail: Arc::default(),
         }
     }
 }
