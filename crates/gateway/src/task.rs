@@ -3,8 +3,8 @@
 use std::pin::Pin;
 use tokio::task::JoinHandle;
 
-/// Spawns a task. The future is boxed: tokio compiles its machinery once for each type of future and each of its two schedulers, and
-/// fifty types made a tenth of the program.
+/// Spawns a task. The future is boxed: tokio compiles its machinery once for each type of future and each of its two schedulers.
+/// Without the boxes the release program is 360 kB larger.
 pub(crate) fn spawn<T: Send + 'static>(future: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
     let future: Pin<Box<dyn Future<Output = T> + Send>> = Box::pin(future);
     tokio::spawn(future)
