@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// A message stays in the mailbox at most about this long after it was read.
 const REMOVAL_DELAY: Duration = Duration::from_millis(250);
-/// So many messages are removed at once. A mailbox has room for many times as many.
+/// This many messages are removed without the delay. A mailbox has room for 10,000.
 const MAX_REMOVED_MESSAGES: usize = 256;
 
 /// Messages that were read and are still in the mailbox, which bounds them.
