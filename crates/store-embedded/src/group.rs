@@ -9,7 +9,7 @@ use bytes::Bytes;
 use std::io::IoSlice;
 
 /// The format of the data directory.
-pub(crate) const FORMAT: u32 = 5;
+pub(crate) const FORMAT: u32 = 6;
 /// Bytes of a segment header.
 pub(crate) const SEGMENT_HEADER_BYTES: usize = 64;
 /// Bytes of a group before its records.
@@ -124,15 +124,36 @@ impl GroupHeader {
         valid.then_some(header)
     }
 
-    /// The highest durable commit that any group in `bytes` claims. Searches for the magic number, because after a
-    /// damaged group the lengths cannot be followed. Payloads cannot forge a claim: the checksum includes the random
-    /// number of the store.
-    pub(crate) fn find_claims(bytes: &[u8], store: u64) -> Option<u64> {
+    /// The highest commits that the groups in `bytes` have and claim to be durable. Searches for the magic number, because
+    /// after a damaged group the lengths cannot be followed. Payloads cannot forge a group: the checksum includes the
+    /// random number of the store.
+    pub(crate) fn find_claims(bytes: &[u8], store: u64) -> Claims {
         let starts = memchr::memmem::find_iter(bytes, &GROUP_MAGIC);
-        starts
-            .filter_map(|at| GroupHeader::decode(&bytes[at..], store))
-            .map(|header| header.durable)
-            .max()
+        let headers = starts.filter_map(|at| GroupHeader::decode(&bytes[at..], store));
+        headers.fold(Claims::default(), |claims, header| {
+            claims.max(Claims {
+                commit: header.commit,
+                durable: header.durable,
+            })
+        })
+    }
+}
+
+/// The highest commits in a part of the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Claims {
+    /// The highest commit of a group.
+    pub(crate) commit: u64,
+    /// The highest commit that a group claims to be durable.
+    pub(crate) durable: u64,
+}
+
+impl Claims {
+    pub(crate) fn max(self, other: Self) -> Self {
+        Claims {
+            commit: self.commit.max(other.commit),
+            durable: self.durable.max(other.durable),
+        }
     }
 }
 
@@ -273,6 +294,11 @@ impl GroupBuffer {
         };
         let header = header.encode(self.store);
         self.bytes[self.header_at..self.header_at + GROUP_HEADER_BYTES].copy_from_slice(&header);
+    }
+
+    /// The offset of the bytes in their segment.
+    pub(crate) fn offset(&self) -> u64 {
+        self.start.offset.into()
     }
 
     /// Bytes to write, including a segment header.

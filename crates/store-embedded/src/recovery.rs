@@ -7,7 +7,7 @@
 use crate::OpenError;
 use crate::checkpoint::{self, Checkpoint};
 use crate::data_dir::DataDir;
-use crate::group::{Framed, GroupHeader, Location, SEGMENT_HEADER_BYTES, parse_records};
+use crate::group::{Claims, Framed, GroupHeader, Location, SEGMENT_HEADER_BYTES, parse_records};
 use crate::index::{Inconsistent, Index};
 use crate::private::{self, sync_dir};
 use crate::record::Record;
@@ -146,7 +146,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Replays segment by segment, from the start to the first invalid group.
+    /// Replays segment by segment, from the start to the last group that continues the log.
     fn run(&mut self) -> Result<(), Fault> {
         let mut number = self.first;
         while self.numbers.contains(&number) {
@@ -156,9 +156,10 @@ impl<'a> Replay<'a> {
                 return Ok(());
             }
             self.files.insert(number, Arc::clone(&file));
-            if !self.segment(&file, len)? {
-                return Ok(());
-            }
+            self.segment(&file, len)?;
+            self.index.segments.set_len(number, self.end.offset.into());
+            // A reused file has older groups behind its end. Only the header of the next segment distinguishes this end
+            // from a torn group: it has the number of the next commit and this length.
             number += 1;
         }
         Ok(())
@@ -193,22 +194,22 @@ impl<'a> Replay<'a> {
         Ok(true)
     }
 
-    /// Replays the groups of a segment. False if one is invalid.
-    fn segment(&mut self, file: &SegmentFile, len: u64) -> Result<bool, Fault> {
+    /// Replays the groups of a segment, up to the first that does not continue the log.
+    fn segment(&mut self, file: &SegmentFile, len: u64) -> Result<(), Fault> {
         let mut group = Vec::new();
         while u64::from(self.end.offset) < len {
             let header = file.read_group(self.end, len, self.dir.store(), &mut group)?;
             let Some(header) = header.filter(|header| header.commit == self.commit + 1) else {
-                return Ok(false);
+                return Ok(());
             };
             self.durable = self.durable.max(header.durable);
             if !self.replay_group(&group, header)? {
-                return Ok(false);
+                return Ok(());
             }
             self.commit = header.commit;
             self.end = self.end.plus(header.len as usize);
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Applies the records of a group. False if the group is torn.
@@ -264,14 +265,14 @@ impl<'a> Replay<'a> {
     /// The highest commit that a group from `header` on claims to be durable.
     fn durable_behind(&mut self, header: GroupHeader) -> Result<u64, Fault> {
         if self.durable < header.commit {
-            self.durable = self.durable.max(self.claims()?);
+            self.durable = self.durable.max(self.claims()?.durable);
         }
         Ok(self.durable)
     }
 
-    /// The highest commit that any group after the end of the replay claims to be durable.
-    fn claims(&self) -> Result<u64, Fault> {
-        let mut highest = 0;
+    /// The highest commits of the groups after the end of the replay.
+    fn claims(&self) -> Result<Claims, Fault> {
+        let mut highest = Claims::default();
         for number in self.numbers.iter().filter(|number| **number >= self.end.segment) {
             let from = if *number == self.end.segment {
                 self.end.offset
@@ -280,7 +281,7 @@ impl<'a> Replay<'a> {
             };
             let path = segment::path(self.dir.log(), *number);
             let bytes = read_from(&path, from.into())?;
-            highest = highest.max(GroupHeader::find_claims(&bytes, self.dir.store()).unwrap_or(0));
+            highest = highest.max(GroupHeader::find_claims(&bytes, self.dir.store()));
         }
         Ok(highest)
     }
@@ -294,7 +295,8 @@ impl<'a> Replay<'a> {
         if let Some((missing, _)) = missing {
             return Err(Fault::Damaged(format!("segment {missing} is missing")));
         }
-        let durable = self.durable.max(self.claims()?);
+        let claims = self.claims()?;
+        let durable = self.durable.max(claims.durable);
         if durable > self.commit {
             let what = format!(
                 "segment {segment} from byte {offset} on: commits {} to {durable} were durable and cannot be read",
@@ -317,16 +319,20 @@ impl<'a> Replay<'a> {
             None => Arc::new(SegmentFile::open(dir, segment)?),
         };
         let len = file.len()?;
-        if len > offset.into() {
+        if claims.commit > self.commit {
             tracing::warn!(
                 dir = %self.dir.path().display(),
                 segment,
-                bytes = len - u64::from(offset),
+                offset,
+                last = claims.commit,
                 "the end of the log was torn and is cut off"
             );
+        }
+        if len > offset.into() {
             file.truncate(offset.into())?;
         }
         self.files.insert(segment, file);
+        self.index.segments.set_len(segment, offset.into());
         sync_dir(dir)?;
         self.numbers.retain(|number| *number <= segment);
         Ok(())
@@ -335,10 +341,6 @@ impl<'a> Replay<'a> {
     /// Opens the live segments before the start of the replay and deletes the others. Marks the events of an unusable
     /// segment as damaged.
     fn open_older(&mut self) -> Result<(), Fault> {
-        for (number, file) in &self.files {
-            let len = file.len()?;
-            self.index.segments.set_len(*number, len);
-        }
         let listed: Vec<_> = self.index.segments.iter().collect();
         for (number, used) in listed {
             if self.files.contains_key(&number) {

@@ -3,14 +3,15 @@
 use crate::group::{GROUP_HEADER_BYTES, GroupHeader, Location, SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::private;
 use std::fs::{self, File};
-use std::io::{self, IoSlice, Write};
+use std::io::{self, IoSlice, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const EXTENSION: &str = "log";
 
-/// An open segment. Readers keep it open after its deletion.
+/// An open segment. Readers keep it open after its deletion. Its file may be longer than its groups: a reused file has
+/// groups of an older segment behind them.
 #[derive(Debug)]
 pub(crate) struct SegmentFile {
     pub(crate) number: u32,
@@ -23,17 +24,23 @@ impl SegmentFile {
     /// Creates an empty segment.
     pub(crate) fn create(dir: &Path, number: u32) -> io::Result<Self> {
         let mut options = private::file_options();
-        let file = options.read(true).append(true).create_new(true);
+        let file = options.read(true).write(true).create_new(true);
         Ok(SegmentFile::new(number, file.open(path(dir, number))?))
     }
 
-    /// Opens an existing segment for reads and appends.
+    /// Opens an existing segment for reads and writes.
     pub(crate) fn open(dir: &Path, number: u32) -> io::Result<Self> {
         let mut options = private::file_options();
         Ok(SegmentFile::new(
             number,
-            options.read(true).append(true).open(path(dir, number))?,
+            options.read(true).write(true).open(path(dir, number))?,
         ))
+    }
+
+    /// Makes the file the segment `number`. Its groups stay in it, behind those that are written from now on.
+    pub(crate) fn reuse(self, dir: &Path, number: u32) -> io::Result<Self> {
+        fs::rename(path(dir, self.number), path(dir, number))?;
+        Ok(SegmentFile::new(number, self.file))
     }
 
     pub(crate) fn new(number: u32, file: File) -> Self {
@@ -48,15 +55,21 @@ impl SegmentFile {
         Ok(self.file.metadata()?.len())
     }
 
-    pub(crate) fn append(&self, mut slices: &mut [IoSlice<'_>]) -> io::Result<()> {
+    pub(crate) fn write_at(&self, mut slices: &mut [IoSlice<'_>], mut offset: u64) -> io::Result<()> {
+        let mut file = &self.file;
         while !slices.is_empty() {
             let written = match slices {
-                [group] => (&self.file).write(group), // the usual case: the system reads no table
-                _ => (&self.file).write_vectored(slices),
+                [group] => write_once_at(file, group, offset), // the usual case: one system call
+                _ => file
+                    .seek(SeekFrom::Start(offset))
+                    .and_then(|_| file.write_vectored(slices)),
             };
             match written {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(written) => IoSlice::advance_slices(&mut slices, written),
+                Ok(written) => {
+                    IoSlice::advance_slices(&mut slices, written);
+                    offset += written as u64;
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
@@ -128,6 +141,16 @@ impl SegmentFile {
         }
         Ok(())
     }
+}
+
+#[cfg(unix)]
+fn write_once_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<usize> {
+    std::os::unix::fs::FileExt::write_at(file, bytes, offset)
+}
+
+#[cfg(windows)]
+fn write_once_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<usize> {
+    std::os::windows::fs::FileExt::seek_write(file, bytes, offset)
 }
 
 pub(crate) fn path(dir: &Path, number: u32) -> PathBuf {

@@ -99,11 +99,12 @@ impl EmbeddedStore {
                 disk_bytes: index.segments.disk_bytes(),
                 damaged: 0,
             };
-            (usage, Arc::clone(&log.dir))
+            (usage, Arc::clone(log))
         });
         let mut usage = match read {
-            Ok((mut usage, dir)) => {
-                usage.disk_bytes += checkpoint::disk_bytes(dir.log()); // without the lock of the index
+            Ok((mut usage, log)) => {
+                // Without the lock of the index.
+                usage.disk_bytes += log.spare_bytes() + checkpoint::disk_bytes(log.dir.log());
                 usage
             }
             Err(_) => Usage::default(),

@@ -22,6 +22,8 @@ const TICK: Duration = Duration::from_secs(1);
 /// Delays between attempts to reopen the log.
 const MIN_RETRY: Duration = Duration::from_millis(100);
 const MAX_RETRY: Duration = Duration::from_secs(2);
+/// Ticks without a new segment after which the spare segments are deleted.
+const SPARE_TICKS: u32 = 10;
 /// Slices of compaction per round.
 const SLICES: usize = 16;
 
@@ -53,6 +55,8 @@ pub(crate) struct Upkeep {
     /// The segment of the last attempt to write a checkpoint.
     tried: u32,
     compaction: Option<Compaction>,
+    /// The head of the log at the last tick, and the ticks since it was new.
+    head: (u32, u32),
     outage: Option<Outage>,
 }
 
@@ -73,6 +77,7 @@ impl Upkeep {
             tried: checkpoint.segment,
             checkpoint,
             compaction: None,
+            head: (0, 0),
             outage: None,
         }
     }
@@ -141,11 +146,12 @@ impl Upkeep {
         if now >= self.next_tick {
             self.next_tick = now + TICK;
             while self.core.commit_alone(&Op::Sweep).is_ok_and(|forgotten| forgotten > 0) {}
+            self.release_spares(log);
         }
         if self.checkpoint_is_due() {
             self.make_checkpoint(log)?;
         }
-        self.delete_dead_segments(log);
+        self.retire_dead_segments(log);
         Ok(self.compact(log))
     }
 
@@ -194,8 +200,8 @@ impl Upkeep {
         Ok(())
     }
 
-    /// Deletes segments without references, once that is durable and no replay begins in them.
-    fn delete_dead_segments(&self, log: &Log) {
+    /// Retires segments without references, once that is durable and no replay begins in them.
+    fn retire_dead_segments(&self, log: &Log) {
         let (first_needed, durable) = (self.checkpoint.segment, log.durable());
         let dead = self.core.read(|engine, _| {
             let segments = engine.index.segments.iter();
@@ -205,13 +211,25 @@ impl Upkeep {
             is_dead.map(|(number, _)| number).collect::<Vec<_>>()
         });
         for number in dead.unwrap_or_default() {
-            if let Err(error) = log.delete(number) {
+            if let Err(error) = log.retire(number) {
                 tracing::warn!(segment = number, reason = %error, "a segment of the store cannot be deleted");
                 return;
             }
             if let State::Up { engine, .. } = &mut *self.core.state.lock() {
                 engine.index.segments.remove(number);
             }
+        }
+    }
+
+    /// Frees the space of the spare segments when the log grows slowly.
+    fn release_spares(&mut self, log: &Log) {
+        let (head, ticks) = self.head;
+        let ticks = if head == log.head() { ticks + 1 } else { 0 };
+        self.head = (log.head(), ticks);
+        if ticks >= SPARE_TICKS
+            && let Err(error) = log.delete_spares()
+        {
+            tracing::warn!(reason = %error, "a spare segment of the store cannot be deleted");
         }
     }
 
@@ -334,3 +352,5 @@ fn open_again(core: &Core) -> Result<LastCheckpoint, StoreError> {
 
 #[cfg(test)]
 mod power_cut;
+#[cfg(test)]
+mod reuse;

@@ -105,4 +105,28 @@ pub(super) const MUTANTS: &[Mutant] = &[
         code: "*looked = self.is_there().then_some(now);\n        looked.is_some()",
         mutated: "*looked = Some(now);\n        self.is_there()",
     },
+    Mutant {
+        name: "the replay ends with the first reused file",
+        file: "recovery.rs",
+        code: "            self.segment(&file, len)?;\n",
+        mutated: "            self.segment(&file, len)?;\n            if u64::from(self.end.offset) < len {\n                return Ok(());\n            }\n",
+    },
+    Mutant {
+        name: "old groups of a reused file are replayed",
+        file: "recovery.rs",
+        code: "header.filter(|header| header.commit == self.commit + 1)",
+        mutated: "header",
+    },
+    Mutant {
+        name: "a group is written before the name of its file is durable",
+        file: "log.rs",
+        code: "        sync_dir(dir)?; // the name must be durable before any group in the file\n",
+        mutated: "",
+    },
+    Mutant {
+        name: "a file is reused while a read has it open",
+        file: "log.rs",
+        code: "Arc::strong_count(spare) == 1",
+        mutated: "Arc::strong_count(spare) > 0",
+    },
 ];

@@ -84,11 +84,13 @@ fn damage_is_detected() {
 fn claims_are_found_after_damage_and_cannot_be_forged() {
     let (bytes, _) = group();
     let behind = [&b"garbage rgrp"[..], &bytes[SEGMENT_HEADER_BYTES..], b"rgrp"].concat();
-    assert_eq!(GroupHeader::find_claims(&behind, STORE), Some(40));
+    let claims = GroupHeader::find_claims(&behind, STORE);
+    assert_eq!((claims.commit, claims.durable), (41, 40));
+    let nothing = Claims::default();
     assert_eq!(
         GroupHeader::find_claims(&behind, STORE ^ 1),
-        None,
+        nothing,
         "a group of another store claims nothing"
     );
-    assert_eq!(GroupHeader::find_claims(b"", STORE), None);
+    assert_eq!(GroupHeader::find_claims(b"", STORE), nothing);
 }
