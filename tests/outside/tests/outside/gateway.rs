@@ -4,6 +4,7 @@
 
 pub(crate) mod kills;
 mod oauth;
+mod observation;
 mod powershell;
 pub(crate) mod process;
 
@@ -18,7 +19,7 @@ const MIN_CUTS: usize = 100;
 const CALLS: &str = "40";
 
 /// Runs four scripts concurrently, each given as program and arguments.
-async fn run_concurrently(runs: [(&str, Vec<&str>); 4]) {
+pub(crate) async fn run_concurrently(runs: [(&str, Vec<&str>); 4]) {
     let [a, b, c, d] = runs
         .each_ref()
         .map(|(program, arguments)| script::run(program, arguments));

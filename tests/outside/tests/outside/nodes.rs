@@ -4,6 +4,7 @@
 pub(crate) mod cluster;
 mod deaths;
 mod every_request;
+mod gateways;
 mod idle_readers;
 mod isolation;
 mod modern_requests;

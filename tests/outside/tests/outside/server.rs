@@ -1,12 +1,10 @@
-//! The servers under test as processes: the example and the rmcp server.
+//! The servers under test as processes: the example, the gateway in front of it, and the rmcp server.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
-
-const READY: &str = "everything: ready at ";
 
 /// A server program with every feature.
 pub(crate) struct Program {
@@ -15,6 +13,15 @@ pub(crate) struct Program {
     how_to_build: &'static str,
     /// Options besides the common ones.
     options: &'static [&'static str],
+    /// Where the program prints its URL, and the text in front of it.
+    ready: Ready,
+    /// Whether the example on stdio is behind the program.
+    is_gateway: bool,
+}
+
+enum Ready {
+    Stdout(&'static str),
+    Stderr(&'static str),
 }
 
 /// The example `everything`.
@@ -22,6 +29,17 @@ pub(crate) const EXAMPLE: Program = Program {
     path: "release/examples/everything",
     how_to_build: "cargo build --release --example everything -p rethread",
     options: &[],
+    ready: Ready::Stdout("everything: ready at "),
+    is_gateway: false,
+};
+
+/// The gateway with the example behind it. All processes serve the sessions of one name.
+pub(crate) const GATEWAY: Program = Program {
+    path: "release/rethread",
+    how_to_build: "cargo build --release -p rethread-gateway",
+    options: &["serve", "--name", "everything"],
+    ready: Ready::Stderr("url "),
+    is_gateway: true,
 };
 
 /// The rmcp server behind Rethread.
@@ -29,6 +47,7 @@ pub(crate) const RMCP: Program = Program {
     path: "debug/rmcp-everything",
     how_to_build: "cargo build -p rethread-rmcp-fixture",
     options: &["--transport", "rethread"],
+    ..EXAMPLE
 };
 
 /// The rmcp server behind its own transport.
@@ -55,7 +74,15 @@ impl Program {
 
     fn launch(&'static self, own: &[&str], options: &[&str]) -> ServerProcess {
         let arguments = [self.options, own, options].concat();
-        ServerProcess::launch(self, arguments.into_iter().map(str::to_owned).collect())
+        let mut arguments: Vec<String> = arguments.into_iter().map(str::to_owned).collect();
+        if self.is_gateway {
+            arguments.extend([
+                "--".to_owned(),
+                EXAMPLE.file().display().to_string(),
+                "--stdio".to_owned(),
+            ]);
+        }
+        ServerProcess::launch(self, arguments)
     }
 
     /// The file name.
@@ -103,11 +130,13 @@ impl ServerProcess {
     }
 
     fn launch(program: &'static Program, arguments: Vec<String>) -> Self {
-        let child = Command::new(program.file())
-            .args(&arguments)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn();
+        let mut command = Command::new(program.file());
+        command.args(&arguments).stdin(Stdio::null());
+        match program.ready {
+            Ready::Stdout(_) => command.stdout(Stdio::piped()),
+            Ready::Stderr(_) => command.stderr(Stdio::piped()),
+        };
+        let child = command.spawn();
         let child = child.unwrap_or_else(|error| panic!("cannot start {}: {error}", program.path));
         let mut server = ServerProcess {
             program,
@@ -115,11 +144,23 @@ impl ServerProcess {
             child,
             url: String::new(),
         };
-        let stdout = server.child.stdout.take().expect("stdout is piped");
-        let mut lines = BufReader::new(stdout).lines().map_while(Result::ok);
-        let url = lines.find_map(|line| line.strip_prefix(READY).map(str::to_owned));
-        server.url = url.expect("the server ended before it was ready");
+        server.url = server.read_url().expect("the server ended before it was ready");
         server
+    }
+
+    /// Waits for the line with the URL. A thread reads the rest, because a full pipe would block the server.
+    fn read_url(&mut self) -> Option<String> {
+        let (output, prefix): (Option<Box<dyn Read + Send>>, &str) = match self.program.ready {
+            Ready::Stdout(prefix) => (self.child.stdout.take().map(|output| Box::new(output) as _), prefix),
+            Ready::Stderr(prefix) => (self.child.stderr.take().map(|output| Box::new(output) as _), prefix),
+        };
+        let mut lines = BufReader::new(output?).lines().map_while(Result::ok);
+        let url = lines.find_map(|line| line.trim().strip_prefix(prefix).map(|url| url.trim().to_owned()));
+        std::thread::spawn(move || {
+            let errors = lines.filter(|line| line.contains("ERROR"));
+            errors.for_each(|line| println!("{line}"));
+        });
+        url
     }
 
     /// Kills the server and does not wait for anything else.

@@ -6,7 +6,7 @@ use super::lifetimes::ServerLifetimes;
 use super::raw::Session;
 use crate::nodes::cluster::{Cluster, LEASE_SECONDS, death_bound};
 use crate::official_clients::seed;
-use crate::server::ServerProcess;
+use crate::server::{EXAMPLE, GATEWAY, Program, ServerProcess};
 use rethread_testkit::proxy::SplitMix64;
 use std::fmt;
 use std::sync::Arc;
@@ -37,13 +37,24 @@ enum Disturbance {
 /// node is told in time.
 #[tokio::test]
 async fn rst_03_clients_of_three_nodes_lose_nothing_to_twenty_kills() {
-    disturb(&[Disturbance::Kill], number_of_kills()).await;
+    disturb(&EXAMPLE, &[Disturbance::Kill], number_of_kills()).await;
+}
+
+/// The sessions of a killed gateway are claimed by another one, which starts their child processes again.
+#[tokio::test]
+async fn rst_03_clients_of_three_gateways_lose_nothing_to_kills() {
+    disturb(&GATEWAY, &[Disturbance::Kill], number_of_kills() / 2).await;
 }
 
 /// A paused node is dead for the others, and does not know it when it continues.
 #[tokio::test]
 async fn rst_03_clients_of_three_nodes_lose_nothing_to_pauses_and_kills() {
-    disturb(&[Disturbance::Pause, Disturbance::Kill], number_of_kills() / 3).await;
+    disturb(
+        &EXAMPLE,
+        &[Disturbance::Pause, Disturbance::Kill],
+        number_of_kills() / 3,
+    )
+    .await;
 }
 
 fn number_of_kills() -> u32 {
@@ -54,9 +65,9 @@ fn number_of_kills() -> u32 {
 }
 
 /// Disturbs the nodes in turns of `kinds`, under load, and checks what the clients have received.
-async fn disturb(kinds: &[Disturbance], times: u32) {
+async fn disturb(program: &'static Program, kinds: &[Disturbance], times: u32) {
     let seed = seed();
-    let Some(mut cluster) = Cluster::start_at_fixed_ports().await else {
+    let Some(mut cluster) = Cluster::start_at_fixed_ports(program).await else {
         return;
     };
     let started = Instant::now();

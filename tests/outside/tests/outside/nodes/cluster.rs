@@ -1,6 +1,6 @@
-//! Example servers on one Redis, with a balancer in front of them.
+//! Example servers or gateways on one Redis, with a balancer in front of them.
 
-use crate::server::{EXAMPLE, ServerProcess};
+use crate::server::{EXAMPLE, GATEWAY, Program, ServerProcess};
 use rethread_testkit::balancer::Balancer;
 use rethread_testkit::client::{Client, Session};
 use rethread_testkit::redis_server::RedisServer;
@@ -39,9 +39,14 @@ impl Cluster {
         Self::launch(options, |options| EXAMPLE.start_with(options)).await
     }
 
-    /// Like `start`, with nodes that have the same addresses after a restart.
-    pub(crate) async fn start_at_fixed_ports() -> Option<Self> {
-        Self::launch(&["--retry-ms", "100"], |options| EXAMPLE.start_at_fixed_port(options)).await
+    /// Starts three gateways, each with the example behind it.
+    pub(crate) async fn start_gateways() -> Option<Self> {
+        Self::launch(&[], |options| GATEWAY.start_with(options)).await
+    }
+
+    /// Starts three nodes that have the same addresses after a restart.
+    pub(crate) async fn start_at_fixed_ports(program: &'static Program) -> Option<Self> {
+        Self::launch(&["--retry-ms", "100"], |options| program.start_at_fixed_port(options)).await
     }
 
     async fn launch(options: &[&str], start: impl Fn(&[&str]) -> ServerProcess) -> Option<Self> {

@@ -70,9 +70,19 @@ async fn redis_restart_loses_nothing() {
 /// Redis is gone for longer than a lease: sessions get 503, stateless requests go on, and everything is back afterwards.
 #[tokio::test]
 async fn redis_gone_for_longer_than_a_lease() {
-    let Some(mut cluster) = Cluster::start().await else {
-        return;
-    };
+    if let Some(cluster) = Cluster::start().await {
+        assert_long_outage_loses_no_session(cluster).await;
+    }
+}
+
+#[tokio::test]
+async fn redis_gone_for_longer_than_a_lease_of_gateways() {
+    if let Some(cluster) = Cluster::start_gateways().await {
+        assert_long_outage_loses_no_session(cluster).await;
+    }
+}
+
+async fn assert_long_outage_loses_no_session(mut cluster: Cluster) {
     let session = cluster.balanced().open(V2025_11_25).await;
     let mut get = cluster.at(&session, 0).get(None).await.events();
     let ended = cluster
