@@ -22,6 +22,7 @@ mod walks;
 
 use std::process::ExitCode;
 
+/// `{parts}` stands for the parts of a test run.
 const HELP: &str = "\
 usage: cargo xtask <command>
 
@@ -29,8 +30,8 @@ usage: cargo xtask <command>
                                 browser and the packages; at the end a table of the times; as root on Debian it
                                 installs the programs it needs, elsewhere it prints the line that does and stops;
                                 --fast needs nothing but Rust: it leaves the suites out, and tests whose programs
-                                are missing; PART is one of checks, tests, clients, conformance, transports, kills,
-                                gateway, rmcp, packages, disk, browser
+                                are missing; PART is one of:
+{parts}
   dist [--target TRIPLE] [--profile NAME] [--binary FILE] [--out DIR]
                                 makes the packages with checksums: tarball, npm packages and wheel; the profile is
                                 `dist` and the folder `packages` in the build folder unless options tell otherwise
@@ -91,10 +92,10 @@ fn main() -> ExitCode {
         ["picture", program] => picture::run(Some(program)),
         ["fuzz", options @ ..] => fuzz::run(options),
         [] | ["help" | "--help" | "-h"] => {
-            print!("{HELP}");
+            print!("{}", help());
             Ok(())
         }
-        _ => Err(format!("unknown command: {}\n\n{HELP}", arguments.join(" "))),
+        _ => Err(format!("unknown command: {}\n\n{}", arguments.join(" "), help())),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -104,5 +105,23 @@ fn main() -> ExitCode {
             }
             ExitCode::FAILURE
         }
+    }
+}
+
+fn help() -> String {
+    HELP.replace("{parts}\n", &test::list_parts(32))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn help_lists_every_part_of_a_test_run() {
+        let help = help();
+        for part in ["checks", "nodes", "bridge"] {
+            assert!(help.lines().any(|line| line.trim().starts_with(part)), "{part}: {help}");
+        }
+        assert!(!help.contains('{'), "{help}");
     }
 }

@@ -7,7 +7,7 @@ mod suites;
 mod tally;
 mod workspace;
 
-pub(crate) use selection::Selection;
+pub(crate) use selection::{Selection, list_parts};
 pub(crate) use tally::Tally;
 
 use crate::{external_types, layers, prose, run, toolchains, tools, trace};

@@ -47,6 +47,14 @@ impl Selection {
 }
 
 fn help() -> String {
+    format!(
+        "usage: cargo xtask test [--fast] [PART ...]\n\nparts:\n{}",
+        list_parts(2)
+    )
+}
+
+/// A line for each part, with its name and its purpose.
+pub(crate) fn list_parts(indent: usize) -> String {
     let suites = SUITES.iter().map(|suite| (suite.name, suite.about));
     let own = [
         (
@@ -56,8 +64,9 @@ fn help() -> String {
         ("tests", "the tests of the workspace"),
     ];
     let lines = own.into_iter().chain(suites);
-    let lines: String = lines.map(|(name, about)| format!("  {name:<12} {about}\n")).collect();
-    format!("usage: cargo xtask test [--fast] [PART ...]\n\nparts:\n{lines}")
+    lines
+        .map(|(name, about)| format!("{:indent$}{name:<12} {about}\n", ""))
+        .collect()
 }
 
 #[cfg(test)]
