@@ -157,7 +157,7 @@ fn run_case(
                     series.0.push(sample);
                     results.repeated += tries - 1;
                 }
-                Err(error) if kind.is_ours() => {
+                Err(error) if kind.is_own_server() => {
                     return Err(error.context(format!("{}, {}, {}", suite.title, case.name, kind.name())));
                 }
                 Err(error) => {

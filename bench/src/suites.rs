@@ -74,24 +74,15 @@ pub(crate) enum ServerKind {
 }
 
 impl ServerKind {
-    /// A failure of our own servers ends the bench. A failure of others is a result.
-    pub(crate) fn is_ours(self) -> bool {
-        matches!(
+    /// A failure of a server of this repository ends the bench. A failure of another one is a result.
+    pub(crate) fn is_own_server(self) -> bool {
+        !matches!(
             self,
-            ServerKind::BareHyper
-                | ServerKind::Rethread
-                | ServerKind::RethreadEmbedded
-                | ServerKind::RethreadRedis
-                | ServerKind::TwoNodes
-                | ServerKind::ThreeNodes
-                | ServerKind::OwnerNode
-                | ServerKind::ForwardingNode
-                | ServerKind::RethreadStaticToken
-                | ServerKind::RethreadJwt
-                | ServerKind::RethreadRmcp
-                | ServerKind::Gateway
-                | ServerKind::GatewayEmbedded
-                | ServerKind::GatewayObserved
+            ServerKind::Rmcp
+                | ServerKind::RmcpStore
+                | ServerKind::Supergateway
+                | ServerKind::McpProxy
+                | ServerKind::McpProxyNpm
         )
     }
 

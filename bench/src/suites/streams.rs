@@ -140,7 +140,7 @@ pub(super) fn resume() -> Suite {
             ],
             run: Box::new(|environment, kind| {
                 let running = setup(format!("/burst/{EVENTS}/64")).start(environment, kind)?;
-                let polls = !kind.is_ours();
+                let polls = !kind.is_own_server();
                 run_load(async {
                     let readers = open_readers(&running, CLIENTS, EVENTS, 64).await?;
                     let clients = readers.into_iter().map(|reader| ResumeClient { reader, polls });
