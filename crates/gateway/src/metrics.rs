@@ -7,7 +7,7 @@ use crate::task;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use std::time::Duration;
 
-/// The buckets of all durations, in seconds (O5).
+/// The buckets of all durations, in seconds (OPS-05).
 const BUCKETS: [f64; 14] = [
     0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0,
 ];

@@ -1,4 +1,4 @@
-//! TLS of a listener: its certificate, the reload of it, and handshakes (O8).
+//! TLS of a listener: its certificate, the reload of it, and handshakes (OPS-17, OPS-18).
 //!
 //! [`ListenerTls`] fits any listener of [`crate::accept::serve`]. Several listeners may share one: a handshake of one then counts
 //! for all. [`ListenerTls::plain`] is a listener without a certificate.

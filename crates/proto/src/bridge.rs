@@ -1,4 +1,4 @@
-//! Translation between the two eras, for a relay whose client and server speak different ones (requirements, section 4).
+//! Translation between the two eras, for a relay whose client and server speak different ones (requirements 4).
 //!
 //! | module | translates |
 //! |---|---|

@@ -1,6 +1,6 @@
 //! Event ids on the wire: a stream and an event in it.
 //!
-//! The plain form is `<ordinal>-<seq>` (design D1). The format is pluggable. Everything before the last number is the
+//! The plain form is `<ordinal>-<seq>` (D1). The format is pluggable. Everything before the last number is the
 //! *prefix*, which an [`EventIdFormat`] makes once per stream. The number is that of the event. Parsing is total: any
 //! other text is an unknown id, never an error (RES-02).
 

@@ -1,4 +1,4 @@
-//! The response to one request, for both eras: which form it takes, and when it ends (design D5, D7, D8).
+//! The response to one request, for both eras: which form it takes, and when it ends (D5, D7, D8).
 //!
 //! ```text
 //!          reply                           emit, close, or silence for too long

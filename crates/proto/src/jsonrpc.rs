@@ -2,7 +2,7 @@
 //!
 //! Only the parts that a rule needs are parsed: `jsonrpc`, `id`, `method`, and the positions of `params`, `result` and
 //! `error`. These three remain slices of the body, so that a payload goes from socket to store to socket without another
-//! parse (design D14).
+//! parse (D14).
 
 mod fields;
 mod method;

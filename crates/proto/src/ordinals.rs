@@ -56,7 +56,7 @@ const fn count(first: Ordinal, last: Ordinal) -> u64 {
     }
 }
 
-/// Issues stream ordinals, each once (design D2), and knows which were issued here.
+/// Issues stream ordinals, each once (D2), and knows which were issued here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ordinals {
     call: Range,

@@ -7,7 +7,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// The caller, as an authentication layer identifies it: an issuer and a subject. It does not contain the bytes of a token,
-/// so that a refreshed token continues to work (design D12). Sessions, streams and questions belong to a principal. For other
+/// so that a refreshed token continues to work (D12). Sessions, streams and questions belong to a principal. For other
 /// principals they do not exist.
 ///
 /// An auth layer puts a `Principal` into the request's extensions. Without one every caller is [`Principal::anonymous`].

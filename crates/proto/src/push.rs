@@ -1,4 +1,4 @@
-//! Messages for a session that belong to no call, and the GET that takes them (design D6).
+//! Messages for a session that belong to no call, and the GET that takes them (D6).
 //!
 //! A message is bound late: it waits here, without a stream or a number, until a live connection takes it. Then it
 //! belongs to that connection's stream for ever. Without an open GET messages wait. With three, each message is taken

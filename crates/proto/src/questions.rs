@@ -1,4 +1,4 @@
-//! Questions to the client: asked on one connection, answered on another (design D7).
+//! Questions to the client: asked on one connection, answered on another (D7).
 
 use crate::jsonrpc::RequestId;
 use std::collections::HashMap;

@@ -94,7 +94,7 @@ pub enum Reason {
     Overloaded(&'static str),
     /// The server is shutting down (T-38).
     ShuttingDown,
-    /// The store is needed and cannot be reached (design D10).
+    /// The store is needed and cannot be reached (D10).
     StoreUnavailable,
     /// The server behind this one cannot be reached. The text describes it.
     Upstream(Cow<'static, str>),

@@ -1,4 +1,4 @@
-//! Streams (design D2, D4): the log of one stream, the state of its writer and its reader, and the start of a resume.
+//! Streams (D2, D4): the log of one stream, the state of its writer and its reader, and the start of a resume.
 //!
 //! [`Log`] is the part in a store. [`StreamCore`] is the state of the writer and the attached reader, in the process
 //! that serves the stream. [`Reader`] is one connection. [`plan`] decides how a GET with `Last-Event-ID` begins.
@@ -146,7 +146,7 @@ impl Event {
     }
 }
 
-/// A batch of events for one stream (design D2).
+/// A batch of events for one stream (D2).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Batch {
@@ -160,7 +160,7 @@ pub struct Batch {
     pub released: Vec<Seq>,
     /// Whether the stream ends with this batch.
     pub seals: bool,
-    /// The events were taken from the session's push queue. The append removes messages up to here from it (design D6).
+    /// The events were taken from the session's push queue. The append removes messages up to here from it (D6).
     pub taken: Option<QueuePosition>,
     /// The store may lack events up to this number, because it failed or lost its last writes. It counts missing events
     /// as evicted, so that readers learn of the gap (D4). The batch then contains the info again. Only for stores with
@@ -244,7 +244,7 @@ impl Batch {
     }
 }
 
-/// The limits of a stored stream (design D4).
+/// The limits of a stored stream (D4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Retention {

@@ -4,7 +4,7 @@ use crate::principal::{Principal, SessionId};
 use sha2::{Digest as _, Sha256};
 use std::fmt;
 
-/// The first 16 hex digits of a SHA-256 (design O6).
+/// The first 16 hex digits of a SHA-256 (OPS-15).
 ///
 /// A session id is a secret, and a subject may be an address of a person. A tag recognises both again and reveals neither.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -47,7 +47,7 @@ impl Appended {
 pub trait EventStore: Send + Sync + 'static {
     /// Appends a batch to a stream. When it returns, the batch has the durability of this backend.
     ///
-    /// The writer proposes numbers, and the store refuses those that do not fit (design D2). Numbers must follow the
+    /// The writer proposes numbers, and the store refuses those that do not fit (D2). Numbers must follow the
     /// last one without a gap. The epoch must not be lower than that of the last writer. A sealed stream refuses
     /// appends ([`StoreError::Sealed`]), and so does a session without a record ([`StoreError::SessionGone`]). The
     /// first append creates the stream and must contain its info.
@@ -62,7 +62,7 @@ pub trait EventStore: Send + Sync + 'static {
     /// ([`PushQueueStore`](crate::PushQueueStore)), in the same atomic step. The queue has one owner: the epoch of the
     /// batch must be that of the session's record ([`StoreError::Conflict`] otherwise).
     ///
-    /// Eviction (design D4) happens here or in the background. It skips retained events and never removes the newest
+    /// Eviction (D4) happens here or in the background. It skips retained events and never removes the newest
     /// event.
     fn append(&self, key: &StreamKey, batch: Batch) -> StoreFuture<Result<Appended, StoreError>>;
 

@@ -6,7 +6,7 @@
 //! `rethread-testkit` checks it.
 //!
 //! Every key starts with the principal and the session. No method takes a stream or an event id alone, so that the
-//! events of one session never reach another (design D3, T-14).
+//! events of one session never reach another (D3, T-14).
 
 mod bus;
 mod cluster;

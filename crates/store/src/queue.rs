@@ -1,6 +1,6 @@
 use crate::{QueueUpdate, SessionKey, StoreError, StoreFuture, StoredQueue};
 
-/// The push queues of all sessions: messages that wait for a GET (design D6).
+/// The push queues of all sessions: messages that wait for a GET (D6).
 ///
 /// A message leaves its queue in one of two ways. [`update_queue`](Self::update_queue) drops it, or an append with
 /// [`Batch::taken`](crate::Batch::taken) moves it to a stream. The append and the removal are one atomic step: at any moment,

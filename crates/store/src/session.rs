@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The stored part of a session. It survives the process (design D9).
+/// The stored part of a session. It survives the process (D9).
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct SessionRecord {

@@ -1,4 +1,4 @@
-//! The metrics of key sets (O5). `rethread_auth_total` is counted by the service, one per request.
+//! The metrics of key sets (OPS-05). `rethread_auth_total` is counted by the service, one per request.
 
 use rethread::auth::AuthOutcome;
 

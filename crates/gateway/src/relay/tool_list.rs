@@ -1,4 +1,4 @@
-//! The tools of a child, from `tools/list`: their header params (HDR-04), and which of them run only as tasks (4.1).
+//! The tools of a child, from `tools/list`: their header params (HDR-04), and which of them run only as tasks (requirements 4.1).
 
 use crate::upstream::Upstream;
 use bytes::Bytes;

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 
-/// The state of a call that waits for URLs to be opened (4.1.2). Nothing of the call is kept here.
+/// The state of a call that waits for URLs to be opened (requirements 4.1.2). Nothing of the call is kept here.
 const OPENS_URLS: &[u8] = b"urls";
 /// The transport has checked the filter of a subscription against its own limits.
 const ANY_FILTER: FilterLimits = FilterLimits::new(usize::MAX, usize::MAX);

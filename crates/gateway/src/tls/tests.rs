@@ -65,7 +65,7 @@ async fn ops_18_changed_files_are_read_and_invalid_ones_change_nothing() {
     assert!(is_trusted(&tls, &second).await);
 }
 
-/// O8: files are checked every 30 seconds.
+/// OPS-18: files are checked every 30 seconds.
 #[tokio::test(start_paused = true)]
 async fn ops_18_watch_reads_changed_files_within_thirty_seconds() {
     let dir = tempfile::tempdir().unwrap();

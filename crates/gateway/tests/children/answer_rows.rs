@@ -1,4 +1,4 @@
-//! Tokens that the answer table (operators O3) refuses with `invalid_token`, each with its outcome.
+//! Tokens that the answer table refuses with `invalid_token`, each with its outcome.
 
 use crate::answer_table::{PUBLIC, claims};
 use rethread_testkit::issuer::{Issuer, SigningKey, encode, now_seconds};

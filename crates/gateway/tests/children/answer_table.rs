@@ -1,4 +1,4 @@
-//! The table of answers to credentials (operators O3), for every way of calling: both eras, GET, DELETE, batches, `/sse`,
+//! The table of answers to credentials, for every way of calling: both eras, GET, DELETE, batches, `/sse`,
 //! `/messages`; and the attacks on it.
 
 use crate::answer_rows::{InvalidToken, InvalidTokens};
@@ -160,7 +160,7 @@ fn metadata_of(way: &str) -> String {
     format!(r#"resource_metadata="{PUBLIC}/.well-known/oauth-protected-resource/servers/only/{endpoint}""#)
 }
 
-/// The requests of each outcome so far (O5: `rethread_auth_total`), all providers together.
+/// The requests of each outcome so far (`rethread_auth_total`), all providers together.
 pub(crate) async fn outcomes(gateway: &Gateway) -> BTreeMap<String, usize> {
     let text = monitor(gateway).await.get("/metrics").await.text().await;
     let mut outcomes = BTreeMap::new();

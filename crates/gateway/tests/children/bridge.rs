@@ -1,4 +1,4 @@
-//! Clients of one era in front of servers of the other (requirements, section 4).
+//! Clients of one era in front of servers of the other (requirements 4).
 
 #[path = "bridge/caller.rs"]
 mod caller;

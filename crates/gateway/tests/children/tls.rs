@@ -1,4 +1,4 @@
-//! HTTPS: real handshakes, slow handshakes, and certificates that change (O8).
+//! HTTPS: real handshakes, slow handshakes, and certificates that change (OPS-17, OPS-18).
 
 use crate::client::{Client, LATEST, tool_result};
 use crate::gateway::{Gateway, GatewayBuilder, fake_child_command, gateway_with, wait_until};
@@ -45,7 +45,7 @@ async fn auth_02_clients_use_sessions_and_streams_over_tls() {
     assert!(endpoint.to_string().contains("/messages"), "{endpoint}");
 }
 
-/// O8: curl checks the certificate, TLS 1.1 is refused, and `h2` is not offered.
+/// OPS-17: curl checks the certificate, TLS 1.1 is refused, and `h2` is not offered.
 #[tokio::test]
 async fn ops_17_curl_connects_with_the_authority_only() {
     let authority = Authority::new();
@@ -81,7 +81,7 @@ async fn ops_17_curl_connects_with_the_authority_only() {
     assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"http/1.1"[..]));
 }
 
-/// O8: clients that never finish their handshake delay nobody, and are closed after 10 seconds.
+/// OPS-18: clients that never finish their handshake delay nobody, and are closed after 10 seconds.
 #[tokio::test]
 async fn ops_18_slow_handshakes_delay_nobody() {
     let authority = Authority::new();
@@ -113,7 +113,7 @@ async fn ops_17_plain_request_is_not_served_on_a_tls_port() {
     assert!(plain.read_head().await.is_err());
 }
 
-/// O8: SIGHUP reads the certificate again. An invalid pair changes nothing and is named in the log. Connections continue.
+/// OPS-18: SIGHUP reads the certificate again. An invalid pair changes nothing and is named in the log. Connections continue.
 #[tokio::test]
 async fn ops_18_certificate_is_reloaded_on_sighup() {
     let (first, second) = (Authority::new(), Authority::new());

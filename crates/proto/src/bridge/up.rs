@@ -168,7 +168,7 @@ fn remove_annotations(schema: &mut Value) {
 pub enum ErrorReply {
     /// An error.
     Error(RpcError),
-    /// The user must open these URLs first (4.1.2). The call is sent again after that.
+    /// The user must open these URLs first (requirements 4.1.2). The call is sent again after that.
     OpenUrls(InputRequests),
 }
 
@@ -271,7 +271,7 @@ fn refused_question(asked: InputMethod, why: &'static str) -> RpcError {
     RpcError::new(code, why)
 }
 
-/// The answer to a question whose client does not come back (4.1.1 (6)).
+/// The answer to a question whose client does not come back (requirements 4.1.1 (6)).
 pub fn answer_expired(asked: InputMethod) -> Result<Bytes, RpcError> {
     const REFUSED_BY_USER: i64 = -1;
     match asked {

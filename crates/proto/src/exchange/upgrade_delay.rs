@@ -1,9 +1,9 @@
-//! How long a call may be silent before its response becomes a stream (design D5).
+//! How long a call may be silent before its response becomes a stream (D5).
 
 use crate::version::Version;
 use std::time::Duration;
 
-/// When a silent call becomes a stream (design D5).
+/// When a silent call becomes a stream (D5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SseUpgradeDelay {

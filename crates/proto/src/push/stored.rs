@@ -1,4 +1,4 @@
-//! The push queue of a session in a store (design D6).
+//! The push queue of a session in a store (D6).
 //!
 //! Messages leave a queue only from its front: taken by a stream, or dropped. One number, the *floor*, thus determines which
 //! messages are gone, and late or repeated updates change nothing.

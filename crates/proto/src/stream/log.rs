@@ -136,7 +136,7 @@ impl Log {
         evicted
     }
 
-    /// Drops every event and leaves a tombstone: the info and the last number (design D4). Returns the freed bytes.
+    /// Drops every event and leaves a tombstone: the info and the last number (D4). Returns the freed bytes.
     pub fn bury(&mut self) -> usize {
         let freed = self.bytes;
         while !self.events.is_empty() {

@@ -1,4 +1,4 @@
-//! The start of a GET with `Last-Event-ID`, by cause (RES-07, design D4).
+//! The start of a GET with `Last-Event-ID`, by cause (RES-07, D4).
 
 use super::log::StreamStatus;
 use super::retention::has_gap_after;

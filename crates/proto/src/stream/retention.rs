@@ -1,4 +1,4 @@
-//! The rules of eviction, and the gaps that it causes (RES-08, design D4). Every store uses these functions.
+//! The rules of eviction, and the gaps that it causes (RES-08, D4). Every store uses these functions.
 
 use super::{Retain, Retention};
 use crate::event_id::Seq;

@@ -1,4 +1,4 @@
-//! A call while it runs: what its context, its canceller and its connection share (design D8).
+//! A call while it runs: what its context, its canceller and its connection share (D8).
 
 use crate::call::ask_error::{AskError, WITHDRAWN};
 use crate::call::exchange::{Exchange, TooLate};

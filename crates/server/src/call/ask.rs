@@ -1,4 +1,4 @@
-//! Questions to the client: asked on the call's stream, answered on another POST (design D7).
+//! Questions to the client: asked on the call's stream, answered on another POST (D7).
 
 use crate::call::active_call::ActiveCall;
 use crate::call::ask_error::{Answer, AskError, WITHDRAWN};
@@ -233,7 +233,7 @@ impl Context {
 }
 
 /// A question that is withdrawn when nobody waits for its answer any more (S2C-06), and released however it ends: answered,
-/// given up in time, or dropped (design D4).
+/// given up in time, or dropped (D4).
 struct QuestionGuard<'a> {
     call: &'a ActiveCall,
     question: Question,

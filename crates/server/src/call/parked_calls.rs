@@ -1,4 +1,4 @@
-//! Calls that wait for input (design D7). The table is bounded; a call expires, and one retry continues it.
+//! Calls that wait for input (D7). The table is bounded; a call expires, and one retry continues it.
 
 use super::call_scope::{CallScope, ParkingTable, StatelessScope};
 use super::input::Question;

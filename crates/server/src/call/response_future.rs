@@ -1,4 +1,4 @@
-//! A request that waits for its response (design D5, D8).
+//! A request that waits for its response (D5, D8).
 //!
 //! The handler is polled right here, without a task. It gets one of its own only when it must outlive this future: the response
 //! becomes a stream, the call parks, or the client leaves.

@@ -1,4 +1,4 @@
-//! Runs a handler: in the request's future, or in a task of its own (design D8).
+//! Runs a handler: in the request's future, or in a task of its own (D8).
 
 use crate::call::active_call::ActiveCall;
 use crate::call::call_scope::CallScope;
@@ -45,7 +45,7 @@ pub(crate) fn handler_future<H: Handler>(handler: Arc<H>, call: Call, running: A
         let running = Arc::clone(&guard.running);
         let remembers = running.session().and_then(|_| SessionChange::of(&call.request));
         let context = Context::new(Arc::clone(&running));
-        // A panic in a handler stays in its call (design D8), also one before its future is made: then there is none.
+        // A panic in a handler stays in its call (D8), also one before its future is made: then there is none.
         let mut handling = pin!(catch_unwind(AssertUnwindSafe(|| handler.handle(call, &context))).ok());
         let mut result = std::future::poll_fn(|cx| {
             let polled = handling.as_mut().as_pin_mut().and_then(|handling| {

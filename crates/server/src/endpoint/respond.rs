@@ -85,7 +85,7 @@ pub(crate) fn with_session(mut response: Response<Body>, id: &SessionId) -> Resp
     response
 }
 
-/// Tells a client that events after its cursor are gone, and which is the oldest that is kept (design D4).
+/// Tells a client that events after its cursor are gone, and which is the oldest that is kept (D4).
 pub(crate) fn with_gap(mut response: Response<Body>, oldest: Option<String>) -> Response<Body> {
     if let Some(value) = oldest.and_then(|id| HeaderValue::try_from(id).ok()) {
         response.headers_mut().insert(RETHREAD_GAP, value);

@@ -1,4 +1,4 @@
-//! Opens a view of a session that only the store has (design D9): its process is gone, or it is on another node.
+//! Opens a view of a session that only the store has (D9): its process is gone, or it is on another node.
 //!
 //! Opening a view draws an epoch, which is later than every earlier one. In a store with one member every earlier writer is
 //! dead: its streams are settled here, once. In a cluster only the streams of dead nodes are. Calls that ran there get an

@@ -1,4 +1,4 @@
-//! Every limit, its default, and the consequence of reaching it (design D13).
+//! Every limit, its default, and the consequence of reaching it (D13).
 
 use rethread_proto::auth::Rate;
 use rethread_proto::stream::{Retention, StreamLimits};
@@ -157,7 +157,7 @@ impl Timing {
         self
     }
 
-    /// How often the store records that a session is in use (design D9).
+    /// How often the store records that a session is in use (D9).
     pub(crate) fn touch_every(&self) -> Duration {
         self.session_idle / 10
     }

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::json;
 
 impl Session {
-    /// List changes and resource updates for everything that the client may have missed (design D4).
+    /// List changes and resource updates for everything that the client may have missed (D4).
     pub(super) fn refresh(&self) -> Option<Bytes> {
         let mut block = Vec::new();
         for (draft, _) in self.refresh_drafts() {

@@ -1,4 +1,4 @@
-//! How much of a session the store has (design D9).
+//! How much of a session the store has (D9).
 
 use crate::node::Node;
 use rethread_proto::LogLevel;

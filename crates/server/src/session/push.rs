@@ -1,4 +1,4 @@
-//! The push queue of a session with its listeners: wakes the listener whose turn it is (design D6).
+//! The push queue of a session with its listeners: wakes the listener whose turn it is (D6).
 
 use crate::node::telemetry;
 use crate::stream::Stream;

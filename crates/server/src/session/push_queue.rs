@@ -1,4 +1,4 @@
-//! The push queue of a session, and its copy in the store (design D6).
+//! The push queue of a session, and its copy in the store (D6).
 //!
 //! While the process lives, the queue in memory is authoritative. The copy in the store follows, one update at a time. A
 //! burst thus takes few updates, and a message to ten thousand sessions waits for no store.

@@ -1,4 +1,4 @@
-//! The stored part of a session: its record and the time of its last use (design D9).
+//! The stored part of a session: its record and the time of its last use (D9).
 
 use super::persistence::{PendingEnd, RecordChange, UnsavedChanges};
 use super::view::wait_for_views;

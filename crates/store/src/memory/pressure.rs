@@ -1,4 +1,4 @@
-//! Eviction across all sessions when the store is full (design D4).
+//! Eviction across all sessions when the store is full (D4).
 
 use super::Inner;
 use super::slot::Slot;

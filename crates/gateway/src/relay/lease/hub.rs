@@ -1,4 +1,4 @@
-//! The subscriptions of one lease. Any child may report a change, and every matching subscription gets it (4.1).
+//! The subscriptions of one lease. Any child may report a change, and every matching subscription gets it (requirements 4.1).
 
 use parking_lot::Mutex;
 use rethread_proto::subscription::{Change, Filter, FilterLimits, Pending};

@@ -1,4 +1,4 @@
-//! Clients with sessions in front of a server of 2026-07-28 (4.2).
+//! Clients with sessions in front of a server of 2026-07-28 (requirements 4.2).
 
 use super::{REVISIONS, SOON, answer, bridge_with, next_question, open_session, within};
 use crate::client::{LATEST, tool_result};

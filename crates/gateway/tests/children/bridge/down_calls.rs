@@ -1,4 +1,4 @@
-//! Calls of clients with sessions at a server of 2026-07-28: errors, batches, cancellation, cut connections (4.2).
+//! Calls of clients with sessions at a server of 2026-07-28: errors, batches, cancellation, cut connections (requirements 4.2).
 
 use super::{REVISIONS, SOON, answer, bridge_with, next_question, open_session, received, within};
 use crate::client::{HttpReply, LATEST, Session, tool_result};

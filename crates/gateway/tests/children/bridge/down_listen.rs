@@ -1,4 +1,4 @@
-//! Changes of a server of 2026-07-28 for clients with sessions (4.2).
+//! Changes of a server of 2026-07-28 for clients with sessions (requirements 4.2).
 
 use super::{bridge_with, open_session, wait_for_received, within};
 use crate::client::{LATEST, tool_result};

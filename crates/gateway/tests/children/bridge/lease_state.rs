@@ -1,4 +1,4 @@
-//! The state of a server with sessions, for clients of 2026-07-28: lists, memory, exits (4.1).
+//! The state of a server with sessions, for clients of 2026-07-28: lists, memory, exits (requirements 4.1).
 
 use super::caller::{Caller, SUBSCRIPTION};
 use super::{SOON, bridge_with, received, within};

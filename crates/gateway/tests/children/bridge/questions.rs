@@ -1,4 +1,4 @@
-//! Questions of a server with sessions for clients of 2026-07-28 (4.1.1).
+//! Questions of a server with sessions for clients of 2026-07-28 (requirements 4.1.1).
 
 use super::caller::{Caller, accept, assert_asked, retry_params};
 use super::{SOON, bridge_from_file, bridge_with, received, wait_for_received, within};
@@ -7,7 +7,7 @@ use crate::gateway::wait_until;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-/// 4.1.1: several questions in a round, and several rounds; the tool runs once.
+/// requirements 4.1.1: several questions in a round, and several rounds; the tool runs once.
 #[tokio::test]
 async fn line_4_1_1_questions_park_the_call_and_the_retry_resumes_it() {
     let gateway = bridge_with("legacy").start();
@@ -276,7 +276,7 @@ async fn gw_17_late_question_of_a_cancelled_call_reaches_nobody() {
     assert_eq!(late["params"]["answer"]["error"]["code"], -32602, "{late}");
 }
 
-/// CAN-03, 4.1.1 (7): a connection that is cut while a retry waits cancels the call at the child. The lease goes on.
+/// CAN-03, requirements 4.1.1 (7): a connection that is cut while a retry waits cancels the call at the child. The lease goes on.
 #[tokio::test]
 async fn can_03_cut_of_a_retry_cancels_the_call_at_the_child() {
     let gateway = bridge_with("legacy")
@@ -309,7 +309,7 @@ async fn can_03_cut_of_a_retry_cancels_the_call_at_the_child() {
     assert_eq!(gateway.children().len(), 1, "the same process");
 }
 
-/// 4.1.1 (6): calls whose client never comes back keep their processes until they expire. Then the child gets an answer to each
+/// requirements 4.1.1 (6): calls whose client never comes back keep their processes until they expire. Then the child gets an answer to each
 /// question, the call is cancelled there, and the lease goes on with the same processes.
 #[tokio::test]
 async fn line_4_1_1_abandoned_calls_expire_and_free_their_processes() {
@@ -435,7 +435,7 @@ async fn line_4_1_roots_of_the_settings_answer_a_child_that_asks_at_its_start() 
     }
 }
 
-/// 4.1.2: `-32042` becomes input requests, and the retry is a new call.
+/// requirements 4.1.2: `-32042` becomes input requests, and the retry is a new call.
 #[tokio::test]
 async fn line_4_1_2_required_url_is_asked_and_the_call_sent_again() {
     let gateway = bridge_with("legacy").start();

@@ -1,4 +1,4 @@
-//! Tools that run only as tasks of 2025-11-25, for clients of 2026-07-28 (4.1).
+//! Tools that run only as tasks of 2025-11-25, for clients of 2026-07-28 (requirements 4.1).
 
 use super::caller::{Caller, accept, assert_asked};
 use super::{bridge_with, received, wait_for_received};

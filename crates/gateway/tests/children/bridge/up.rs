@@ -1,4 +1,4 @@
-//! Clients of 2026-07-28 in front of a server with sessions (4.1).
+//! Clients of 2026-07-28 in front of a server with sessions (requirements 4.1).
 
 use super::caller::{Caller, SUBSCRIPTION, accept, all_capabilities, assert_asked};
 use super::{SOON, bridge_with, received};

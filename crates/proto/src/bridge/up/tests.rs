@@ -212,7 +212,7 @@ fn line_4_1_error_codes_are_mapped() {
     }
 }
 
-/// 4.1.2: `-32042` becomes input requests without ids.
+/// requirements 4.1.2: `-32042` becomes input requests without ids.
 #[test]
 fn line_4_1_2_required_urls_become_input_requests() {
     let elicitations = json!([
@@ -245,7 +245,7 @@ fn line_4_1_2_required_urls_become_input_requests() {
     assert_eq!(reply.code, -32603);
 }
 
-/// 4.1.1 (2), GW-13.
+/// requirements 4.1.1 (2), GW-13.
 #[test]
 fn gw_13_call_may_ask_if_the_client_answers_and_the_method_allows_it() {
     let declares = client(r#"{"roots":{}}"#);
@@ -341,7 +341,7 @@ fn line_4_1_questions_of_no_call_are_answered_from_the_settings() {
     }
 }
 
-/// 4.1.1 (6).
+/// requirements 4.1.1 (6).
 #[test]
 fn line_4_1_1_expired_questions_are_answered() {
     assert_eq!(answer_expired(InputMethod::Elicit).unwrap(), r#"{"action":"cancel"}"#);

@@ -1,4 +1,4 @@
-//! The part of an exchange for stateless calls that ask for input: park, and continue with a retry (design D7).
+//! The part of an exchange for stateless calls that ask for input: park, and continue with a retry (D7).
 
 use super::{Exchange, Requests, wake};
 use crate::call::ask_error::AskError;
