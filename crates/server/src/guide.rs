@@ -3,7 +3,7 @@
 //! | page | answers |
 //! |---|---|
 //! | [concepts] | what is a stream, a session, a cursor; where does a message go? |
-//! | [first_server] | how do I get something running and talk to it? |
+//! | [first_server] | how do I run a server and call it? |
 //! | [handler] | what do I write, and what does the transport do? |
 //! | [comparison] | how does the same server look with rmcp and the TypeScript SDK? |
 //! | [context] | how do I report progress, log, ask, and notice a cancellation? |

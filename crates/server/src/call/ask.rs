@@ -122,17 +122,17 @@ impl Context {
         self.ask("roots/list", &()).await
     }
 
-    /// Asks the client anything, for handlers that pass on the questions of others. The client's capabilities are not checked.
+    /// Sends any request to the client, for handlers that relay. The client's capabilities are not checked.
     pub async fn request(&self, method: &str, params: impl Serialize) -> Result<Answer, AskError> {
         self.ask(method, &params).await
     }
 
-    /// Asks whether the client is there.
+    /// Sends `ping` and waits for the answer.
     pub async fn ping(&self) -> Result<(), AskError> {
         self.ask("ping", &()).await.map(drop)
     }
 
-    /// S2C-05, MRTR-03: nothing is asked that the client did not say it can answer.
+    /// S2C-05, MRTR-03: a question needs a capability that the client has declared.
     fn require(&self, method: InputMethod, params: &Value) -> Result<(), AskError> {
         let lacks = self.call.client().lacks_for(method, params);
         lacks.map_or(Ok(()), |what| Err(AskError::NotSupported(what)))

@@ -1,4 +1,4 @@
-//! Answers to questions, and why there is none.
+//! Answers to questions, and the reasons for a missing answer.
 
 use crate::call::elicited::{self, Elicited};
 use bytes::Bytes;
@@ -42,7 +42,7 @@ impl Answer {
     }
 }
 
-/// Why a question was not answered.
+/// The reason why a question was not answered.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AskError {
@@ -64,7 +64,7 @@ pub enum AskError {
     /// Too many questions are open in this session.
     #[error("too many open questions to the client")]
     TooMany,
-    /// The client answered with something else than it was asked for.
+    /// The answer does not match the question.
     #[error("{0}")]
     InvalidAnswer(RpcError),
     /// The type of the answer cannot be asked for in a form.
@@ -104,7 +104,7 @@ pub(crate) fn missing_capability(what: &str) -> RpcError {
 mod tests {
     use super::*;
 
-    /// VER-11: only what a client could declare is said to be lacking.
+    /// VER-11: the error names only capabilities that a client can declare.
     #[test]
     fn ver_11_a_question_that_cannot_be_asked_at_all_lacks_no_capability() {
         let error = |what| RpcError::from(AskError::NotSupported(what));

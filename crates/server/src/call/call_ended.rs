@@ -1,8 +1,8 @@
-//! The error of an emission that comes too late.
+//! The error of an emission after the end of its call.
 
 use rethread_proto::jsonrpc::RpcError;
 
-/// The call or the session is over: nothing more can be said.
+/// The call or the session has ended. Nothing more can be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the call has ended")]
 pub struct CallEnded;

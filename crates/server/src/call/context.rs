@@ -20,14 +20,13 @@ use std::sync::Arc;
 
 /// The notification by which a server on stdio asks the gateway to close the client's connection while a call continues.
 pub const CLOSE_CONNECTION: &str = "notifications/rethread/close_connection";
-/// The variable in a child's environment by which it knows that this gateway is its client: see
+/// The environment variable that the gateway sets for a child, so that the child knows that its client is the gateway: see
 /// [`Builder::behind_gateway`](crate::Builder::behind_gateway).
 pub const BEHIND_GATEWAY: &str = "RETHREAD_GATEWAY";
 
-/// A call, seen from inside: report progress, log, ask the client, notice cancellation.
+/// The interface of a running call: progress, logs, questions to the client, cancellation.
 ///
-/// Whatever is said here travels on the stream of this call, and nowhere else. Cheap to clone; a clone may be kept beyond
-/// the call, and then says that the call has [`CallEnded`].
+/// Messages go to the stream of this call only. Cheap to clone. A clone that outlives the call returns [`CallEnded`].
 #[derive(Clone)]
 pub struct Context {
     pub(crate) call: Arc<ActiveCall>,
@@ -40,11 +39,11 @@ impl Context {
         Context { call, peer }
     }
 
-    /// Reports progress, if the client asked for it; otherwise does nothing. Values must rise: one that does not is
-    /// dropped (PRG-01).
+    /// Reports progress, if the client asked for it; otherwise does nothing. Values must increase. A report with
+    /// a value that does not is dropped (PRG-01).
     ///
-    /// The first thing said turns the answer into a stream. When the client reads so slowly that a whole retained window
-    /// waits for it, this waits too, for a bounded time.
+    /// The first emission makes the response a stream. If the client is a whole retained window behind, this waits for it,
+    /// for a bounded time.
     ///
     /// `message` is a string of any type, or `None`.
     pub async fn progress(&self, progress: f64, message: impl ProgressMessage) -> Result<(), CallEnded> {
@@ -56,8 +55,8 @@ impl Context {
         self.report(progress, Some(total), message.as_message()).await
     }
 
-    /// The token under which the client wants to hear of progress, if it does: a string or a number, as it stands in
-    /// `params.progressToken`.
+    /// The client's progress token, from `params._meta.progressToken`: a string or a number. `None` if the client did not
+    /// ask for progress.
     pub fn progress_token(&self) -> Option<ProgressToken> {
         self.call.progress_token()
     }
@@ -78,9 +77,8 @@ impl Context {
         Ok(())
     }
 
-    /// Passes on the progress report of another server, under the client's own token: for handlers that relay. `report`
-    /// must be a JSON object, the `params` of that server's notification; its `progressToken` must have been taken out.
-    /// Does nothing if the client did not ask for progress.
+    /// Sends the progress report of another server under the client's own token, for handlers that relay. `report` must be a
+    /// JSON object: the `params` of that server's notification without their `progressToken`. Does nothing if the client did not ask for progress.
     pub async fn relay_progress(&self, report: impl Serialize) -> Result<(), CallEnded> {
         let mut report = serde_json::to_vec(&report).unwrap_or_default();
         for byte in &mut report {
@@ -99,10 +97,11 @@ impl Context {
         Ok(())
     }
 
-    /// Sends a log message, if the client's level lets it through (LOG-01).
+    /// Sends a log message, if the client's log level includes it (LOG-01).
     ///
-    /// While a call of 2026-07-28 waits for input, 64 messages of 256 KiB together are kept for the request that brings
-    /// it, and sent if its own level lets them through. The rest is dropped, and counted. Of progress the latest is kept.
+    /// While a call of 2026-07-28 waits for input, up to 64 log messages (256 KiB in all) and the latest progress report are
+    /// kept for the request that brings the input. The log messages are sent if the level of that request includes them.
+    /// Further ones are dropped and counted.
     pub async fn log(
         &self,
         level: LogLevel,
@@ -128,15 +127,15 @@ impl Context {
         Ok(())
     }
 
-    /// Whether a log message of this level would be sent: the client's level lets it through, and the server declares
-    /// that it logs.
+    /// Whether a log message of this level would be sent: the client's level includes it, and the server declares the
+    /// capability `logging`.
     pub fn wants_log(&self, level: LogLevel) -> bool {
         self.call.exchange.wants_log(level) && self.call.declares("logging")
     }
 
-    /// A list changed for this caller, if the server declares `listChanged` for it: told to the session that the call is
-    /// in; on 2026-07-28 to every subscription of the caller. [`Notifier`](crate::Notifier) tells everybody. Works after
-    /// the call, too.
+    /// Notifies the caller that a list changed, if the server declares `listChanged` for that list. The notification goes to
+    /// the session of the call; on 2026-07-28 to every subscription of the caller. [`Notifier`](crate::Notifier) notifies all
+    /// clients. Also works after the call has ended.
     pub fn list_changed(&self, list: ListKind) {
         match &self.peer {
             Some(peer) => peer.list_changed(list),
@@ -145,8 +144,8 @@ impl Context {
         }
     }
 
-    /// A resource changed for this caller: told where it subscribed to it, or to something above it; see
-    /// [`list_changed`](Self::list_changed).
+    /// Notifies the caller that a resource changed, if the caller subscribed to its URI or to a parent of it. The receivers
+    /// are those of [`list_changed`](Self::list_changed).
     pub fn resource_updated(&self, uri: &str) {
         match &self.peer {
             Some(peer) => peer.resource_updated(uri),
@@ -160,8 +159,8 @@ impl Context {
         }
     }
 
-    /// Sends any notification on this call's stream, for handlers that pass on what others say. Progress and log messages
-    /// have methods of their own, which know what the client wants to hear.
+    /// Sends any notification on the stream of this call, for handlers that relay. Use [`progress`](Self::progress) and
+    /// [`log`](Self::log) for those: they apply the client's token and log level.
     pub async fn notify(&self, method: &str, params: impl Serialize) -> Result<(), CallEnded> {
         self.send_notification(method, &params, 256).await
     }
@@ -179,8 +178,8 @@ impl Context {
         Ok(())
     }
 
-    /// Closes the client's connection while the call goes on: the client comes back for the rest when the `retry` delay
-    /// has passed (SSE-08). Does nothing on revisions that have no such thing (SSE-09).
+    /// Closes the client's connection while the call continues. The client reconnects after the `retry` delay and gets the
+    /// rest (SSE-08). Does nothing on revisions without this feature (SSE-09).
     pub async fn close_connection(&self) {
         let exchange = &self.call.exchange;
         let Some(session) = exchange.session() else {
@@ -201,13 +200,12 @@ impl Context {
         }
     }
 
-    /// Raises change notifications for every client, not only for the one that calls: for handlers that change what others
-    /// may have subscribed to.
+    /// A handle that notifies all clients of changes, not only the caller.
     pub fn notifier(&self) -> Notifier {
         Notifier::new(Arc::clone(&self.call.exchange.node))
     }
 
-    /// Resolves when the client cancels the call, or the session ends; on 2026-07-28 when the client hangs up.
+    /// Resolves when the client cancels the call, or the session ends; on 2026-07-28 also when the client disconnects.
     pub async fn cancelled(&self) {
         self.call.cancelled().await;
     }
@@ -227,7 +225,7 @@ impl Context {
         self.call.exchange.node.revisions
     }
 
-    /// The client at the other end of this session; `None` on revisions without sessions.
+    /// The client of this session. `None` on revisions without sessions.
     pub fn session(&self) -> Option<&Peer> {
         self.peer.as_ref()
     }
@@ -253,8 +251,8 @@ impl Context {
         self.call.client()
     }
 
-    /// The extensions of the HTTP request that brought this call: what other layers left there. Empty for a handler that
-    /// [wants the whole head](crate::HandlerOptions::wants_request_head): they are in it.
+    /// The extensions of the HTTP request of this call, with the values that other layers inserted. Empty for a handler that
+    /// [wants the whole head](crate::HandlerOptions::wants_request_head): the head contains them.
     pub fn extensions(&self) -> &Extensions {
         self.call.extensions.get()
     }
@@ -271,7 +269,7 @@ fn draft(method: &str, params: &impl Serialize, expected: usize) -> Option<Draft
     Some(draft)
 }
 
-/// A handler that only talks must not keep its thread from those who listen.
+/// Lets other tasks run: a handler that emits in a loop would otherwise occupy the thread that its readers need.
 async fn yield_to_readers() {
     tokio::task::coop::consume_budget().await;
 }

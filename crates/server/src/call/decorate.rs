@@ -21,8 +21,8 @@ struct Known<'a> {
     meta: Option<&'a RawValue>,
 }
 
-/// A response of this era around what a handler returned. The handler's own words are kept to the byte; what is missing
-/// goes in front of them. `named` is [`ServerInfo::meta_member`](crate::ServerInfo).
+/// A response of this era with the result of a handler. The bytes of the result do not change; missing members are inserted
+/// in front of them. `named` is [`ServerInfo::meta_member`](crate::ServerInfo).
 pub(crate) fn result(id: &RequestId, json: &[u8], method: &str, named: &str) -> Result<Vec<u8>, RpcError> {
     let mut out = Vec::with_capacity(json.len() + named.len() + 160);
     write_result_with(&mut out, id, |out| write(out, json, method, named))?;
@@ -36,7 +36,7 @@ fn write(out: &mut Vec<u8>, json: &[u8], method: &str, named: &str) -> Result<()
         .strip_prefix(b"{")
         .and_then(|rest| rest.strip_suffix(b"}"))
         .ok_or_else(not_an_object)?;
-    let known: Known<'_> = if may_have_ours(json) {
+    let known: Known<'_> = if may_have_known_key(json) {
         serde_json::from_slice(json).map_err(|_| not_an_object())?
     } else {
         Known::default()
@@ -84,15 +84,15 @@ fn write(out: &mut Vec<u8>, json: &[u8], method: &str, named: &str) -> Result<()
     Ok(())
 }
 
-/// Whether a result may have one of the keys of [`Known`]. The common one has none, and a look at what follows its quotes
-/// is far cheaper than a parse. A key written with escapes is a key all the same.
-fn may_have_ours(json: &[u8]) -> bool {
-    // Quotes are mostly near each other, where a search that prepares itself for long ways is slow.
-    const NEAR: usize = 16;
+/// Whether a result may have one of the keys of [`Known`]. Most results have none, and comparing the bytes after each quote
+/// costs much less than a parse. A key may be written with escapes.
+fn may_have_known_key(json: &[u8]) -> bool {
+    // Most quotes are within a few bytes of each other. `memchr` has a setup cost that pays off for longer distances only.
+    const NEAR_BYTES: usize = 16;
     let is_special = |byte: &u8| *byte == b'"' || *byte == b'\\';
     let mut rest = json;
     loop {
-        let near = rest[..rest.len().min(NEAR)].iter().position(is_special);
+        let near = rest[..rest.len().min(NEAR_BYTES)].iter().position(is_special);
         let Some(at) = near.or_else(|| memchr::memchr2(b'"', b'\\', rest)) else {
             return false;
         };
@@ -112,7 +112,7 @@ fn may_have_ours(json: &[u8]) -> bool {
     }
 }
 
-/// An error of this era: codes that it does not have, or keeps for itself, become `-32603` and stand in the data (VER-12).
+/// An error of this era. Codes that the era lacks or reserves become `-32603`, with the original code in the data (VER-12).
 pub(crate) fn error(error: &RpcError) -> Cow<'_, RpcError> {
     let ours = [
         code::HEADER_MISMATCH,

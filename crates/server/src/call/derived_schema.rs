@@ -25,7 +25,7 @@ fn derive<T: JsonSchema>(contract: Contract) -> Value {
     });
     let generator = settings.with_transform(NumberFormats).into_generator();
     let mut schema = generator.into_root_schema_for::<T>();
-    // The generator adds the name of the type, which tells a model nothing.
+    // The generator adds the name of the type, which is of no use to a model.
     if schema.get("title").and_then(Value::as_str) == Some(&*T::schema_name()) {
         schema.remove("title");
     }

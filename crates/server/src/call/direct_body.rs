@@ -31,7 +31,7 @@ impl DirectBody {
 
     /// Puts the last message of this request into the stream.
     fn finish(&self, last: &JsonResponse) {
-        // An error says that the stream has ended meanwhile, and nothing can follow.
+        // An error: the stream has ended meanwhile, and nothing can follow.
         let _ = self.stream.emit_now(AnyLines(&last.message), true);
     }
 }

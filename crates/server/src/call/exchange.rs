@@ -1,7 +1,7 @@
 //! The response to a request while its calls run: the state machine [`Response`], the requests that wait for it, and the
 //! stream that it may become, under one lock.
 //!
-//! A message is encoded when it is delivered, with what the lock says of the request then. So a retry may arrive at any
+//! A message is encoded when it is delivered, for the request that waits at that moment. So a retry may arrive at any
 //! moment, and nothing goes to the request before it. `parking.rs` has the part of stateless calls that ask for input.
 
 mod parking;
@@ -256,7 +256,7 @@ impl Exchange {
         }
     }
 
-    /// Delivers a message as `decision` says.
+    /// Delivers a message according to `decision`.
     ///
     /// The stream gets it under the lock. Otherwise the call could reply or be parked in between, and the message would follow
     /// the response or meet a closed stream. Wakers and the store are called without the lock.
@@ -379,7 +379,7 @@ impl Exchange {
                         let emitted = stream.emit_pending(message, Retain::Answer, seals);
                         drop(state);
                         if let Ok((_, pending)) = emitted {
-                            stream.perform(pending); // an error says that the stream has ended with its session
+                            stream.perform(pending); // an error: the stream has ended with its session
                         }
                     }
                     Some(ResponseSink::Direct(stream)) => {
@@ -477,7 +477,7 @@ impl Exchange {
         state.response.rules().parks_questions && !state.response.is_done() && state.input.open_questions() > 0
     }
 
-    /// The connection that waited is gone. Says what that means for the calls.
+    /// The connection that waited is gone. Returns the consequence for the calls.
     pub(crate) fn client_gone(&self) -> ClientGone {
         let mut state = self.state.lock();
         let gone = state.response.client_gone();

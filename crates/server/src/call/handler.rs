@@ -15,30 +15,30 @@ use rethread_proto::{Principal, SessionId};
 use std::future::Future;
 use std::sync::Arc;
 
-/// An MCP server without its transport: it is told of calls and answers them.
+/// An MCP server without its transport: it handles calls.
 ///
-/// The transport itself answers `initialize`, `ping` and `logging/setLevel`, keeps track of `resources/subscribe`, and
-/// delivers whatever the handler says through its [`Context`]. On session-era revisions a handler outlives its
-/// connection: a client that goes away changes nothing for it, and what it says is kept for the client's return. It is
-/// asked to stop through [`Context::cancelled`], and dropped if it does not within the configured grace.
+/// The transport answers `initialize`, `ping` and `logging/setLevel`, records `resources/subscribe`, and delivers the
+/// messages that a handler emits through its [`Context`]. On revisions with sessions a call outlives its connection: if the
+/// client disconnects, the handler continues, and its messages are stored until the client resumes. A cancelled handler is
+/// notified by [`Context::cancelled`], and dropped if it does not stop within [`Timing::cancel_grace`](crate::Timing).
 ///
-/// A handler that panics answers `-32603`; the panic stays in its call.
+/// A panic of a handler ends its own call only, with the error `-32603`.
 pub trait Handler: Send + Sync + 'static {
-    /// Answers one request.
+    /// Handles one request and returns its reply.
     fn handle(&self, call: Call, cx: &Context) -> impl Future<Output = Result<Reply, RpcError>> + Send;
 
-    /// The name and the capabilities of this server: the answer to `initialize`. Asked once, when the service is built.
+    /// The name and the capabilities of this server: the result of `initialize`. Called once, when the service is built.
     fn info(&self) -> ServerInfo {
         ServerInfo::default()
     }
 
-    /// The service of this handler is built. `notifier` reaches all its clients, for handlers that change their lists.
+    /// Called once, when the service is built. `notifier` sends changes to all clients, for handlers that change their lists.
     fn on_start(&self, notifier: &Notifier) {
         let _ = notifier;
     }
 
     /// Which arguments of a tool are mirrored in `Mcp-Param-*` headers, and must equal them (2026-07-28, HDR-04). `None`
-    /// if the tool has none, or is unknown. `params` are those of the call: their `_meta` tells who the client is, for a relay
+    /// if the tool has none, or is unknown. `params` are those of the call: their `_meta` identifies the client, for a relay
     /// whose tools depend on it.
     fn header_params(
         &self,
@@ -50,36 +50,36 @@ pub trait Handler: Send + Sync + 'static {
         async { None }
     }
 
-    /// A session begins: the client has said `initialize`, or has come back to one whose process is gone. For handlers that
-    /// keep something for each session, or that answer `initialize` in their own words. Whatever is kept must be given up
-    /// in [`on_session_closed`](Self::on_session_closed), which follows every opening that succeeded.
+    /// Opens a session: after `initialize`, or when the first request restores a session whose process has ended. For handlers
+    /// that have state for each session, or their own `initialize` result. Release that state in
+    /// [`on_session_closed`](Self::on_session_closed), which is called once for each successful `open`.
     ///
-    /// An error refuses the session; one that comes back may be tried again.
+    /// An error refuses the session. A client may try again to restore one.
     fn open(&self, opening: &SessionStart) -> impl Future<Output = Result<InitializeReply, OpenError>> + Send {
         let _ = opening;
         async { Ok(InitializeReply::standard()) }
     }
 
-    /// A session has ended: by its client, by expiry, or with its connection.
+    /// Called when a session has ended: by its client, by expiry, or with its connection.
     fn on_session_closed(&self, session: &SessionId) {
         let _ = session;
     }
 
-    /// The client has opened a GET stream of its session, or has resumed one: the handler may push on it.
+    /// Called when the client has opened or resumed a GET stream of its session. The handler may push on it.
     fn on_push_stream_opened(&self, peer: &Peer) {
         let _ = peer;
     }
 
     /// Whether a session that nobody uses may leave the memory now ([`UnusedSessions::Unload`](crate::UnusedSessions::Unload)).
     /// [`on_session_closed`](Self::on_session_closed) follows, and the next request opens the session again with
-    /// [`SessionStart::earlier`]. For handlers that keep something for the session that still works.
+    /// [`SessionStart::previous_state`]. Return `false` while the handler does work for the session.
     fn may_unload(&self, peer: &Peer) -> bool {
         let _ = peer;
         true
     }
 
-    /// The tasks that this handler takes over from the transport. For gateways and adapters; a server has no need of it. Asked
-    /// once, when the service is built.
+    /// The tasks that this handler does in place of the transport. For gateways and adapters; servers keep the default.
+    /// Called once, when the service is built.
     fn options(&self) -> HandlerOptions {
         HandlerOptions::default()
     }
@@ -91,7 +91,7 @@ pub trait Handler: Send + Sync + 'static {
         self.options().relays
     }
 
-    /// Hears a notification of the client that the transport has no use for, such as
+    /// Handles a notification of the client that the transport does not handle itself, such as
     /// `notifications/roots/list_changed`. The client's POST is answered when this returns.
     fn on_notification(&self, notice: Notification, peer: &Peer) -> impl Future<Output = ()> + Send {
         let _ = (notice, peer);

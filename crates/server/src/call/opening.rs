@@ -1,4 +1,4 @@
-//! How a session begins for a handler that keeps something for each: a child process, an object of its own.
+//! The start of a session, for a handler with state for each session, such as a child process.
 
 use crate::call::peer::Peer;
 use crate::node::server_info::ServerInfo;
@@ -11,7 +11,7 @@ use rethread_proto::{Principal, Version};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// A session that is about to begin, or to begin again.
+/// A session that is being opened or restored.
 #[derive(Clone, Debug)]
 pub struct SessionStart {
     pub(crate) peer: Peer,
@@ -32,7 +32,7 @@ impl SessionStart {
         &self.params
     }
 
-    /// The revision that this server would agree to; for a session that begins again, the one it had.
+    /// The revision that this server negotiates; for a restored session, the one that was negotiated before.
     pub fn version(&self) -> Version {
         self.version
     }
@@ -42,26 +42,26 @@ impl SessionStart {
         self.peer.principal()
     }
 
-    /// The head of the HTTP request that opened it, or found it gone; only for a handler that
+    /// The head of the HTTP request that opens or restores it; only for a handler that
     /// [wants it](crate::HandlerOptions::wants_request_head).
     pub fn parts(&self) -> Option<&Parts> {
         self.parts.as_deref()
     }
 
-    /// The state of the session in an earlier process, if it is restored.
-    pub fn earlier(&self) -> Option<&PreviousState> {
+    /// The state of a restored session in its previous process. `None` for a new session.
+    pub fn previous_state(&self) -> Option<&PreviousState> {
         self.earlier.as_ref()
     }
 }
 
-/// Why a session does not begin.
+/// The reason why a session is not opened.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// This client is told so as the answer to its `initialize`.
+    /// The JSON-RPC error is the response to `initialize`.
     #[error("the session is refused: {0}")]
     Refused(RpcError),
-    /// Not now: the client gets 503 and may try again. The text says what is missing.
+    /// A temporary failure: the client gets 503 and may try again. The text is the reason.
     #[error("the session cannot begin now: {0}")]
     Unavailable(String),
 }
@@ -73,7 +73,7 @@ impl From<RpcError> for OpenError {
 }
 
 impl OpenError {
-    /// As the answer to an `initialize` where there are no statuses.
+    /// The response to `initialize` on a transport without HTTP statuses.
     pub(crate) fn into_error(self) -> RpcError {
         match self {
             OpenError::Refused(error) => error,
@@ -81,7 +81,7 @@ impl OpenError {
         }
     }
 
-    /// As the answer to a client that comes back: its session is not lost, so whatever is wrong may pass.
+    /// The response to a request that would restore the session. The session is not lost, so the client may try again.
     pub(crate) fn into_reason(self) -> Reason {
         Reason::Upstream(self.into_error().message)
     }
@@ -105,7 +105,7 @@ impl InitializeReply {
         InitializeReply(None)
     }
 
-    /// An `initialize` result that is JSON already. Its `protocolVersion` is the one that is spoken from here on.
+    /// An `initialize` result that is JSON already. Its `protocolVersion` becomes the revision of the session.
     pub fn raw(result: impl Into<Bytes>) -> Self {
         InitializeReply(Some(result.into()))
     }
@@ -141,7 +141,7 @@ impl InitializeReply {
     }
 }
 
-/// The answer to `initialize` of a server that is the same for everybody.
+/// The `initialize` result of a server that gives all clients the same one.
 fn standard(info: &ServerInfo, version: Version) -> Value {
     let mut result = json!({
         "protocolVersion": version.as_str(),

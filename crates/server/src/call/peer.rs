@@ -1,4 +1,4 @@
-//! The client at the other end of a session.
+//! The client of a session.
 
 use crate::call::call_ended::CallEnded;
 use crate::session::activity::Activity;
@@ -12,14 +12,15 @@ use rethread_store::ListKind;
 use serde::Serialize;
 use std::sync::Arc;
 
-/// The client at the other end of a session, as a handler sees it.
+/// The client of a session, for handlers.
 #[derive(Clone, Debug)]
 pub struct Peer(pub(crate) Arc<Session>);
 
 impl Peer {
     /// Sends a notification that belongs to no call: to one of the session's GET streams, or to the next one that is
-    /// opened, by this process or by the next one on the same store. It is kept for replay. This does not wait until it is
-    /// stored: a process that is killed within that moment takes it along. Fails only when the session has ended.
+    /// opened, in this process or in a later one with the same store. It is stored for replay. This does not wait for the
+    /// store: if the process is killed before the message is stored, the message is lost. Fails only when the session has
+    /// ended.
     pub fn push(&self, method: &str, params: impl Serialize) -> Result<(), CallEnded> {
         if self.0.has_ended() {
             return Err(CallEnded);
@@ -34,42 +35,43 @@ impl Peer {
         Ok(())
     }
 
-    /// A list changed for this client, if the server declares `listChanged` for it. A notification that still waits
-    /// covers the next one.
+    /// Notifies the client that a list changed, if the server declares `listChanged` for it. A notification that still waits
+    /// replaces further ones for the same list.
     pub fn list_changed(&self, list: ListKind) {
         if self.0.declares(&format!("{}.listChanged", list.capability())) {
             self.0.offer(list_changed(list));
         }
     }
 
-    /// A resource changed: told to the client if it [subscribed](Self::is_subscribed) to it.
+    /// Notifies the client that a resource changed, if it [subscribed](Self::is_subscribed) to it.
     pub fn resource_updated(&self, uri: &str) {
         if self.0.is_subscribed(uri) {
             self.0.offer(resource_updated(uri));
         }
     }
 
-    /// Whether the client wants log messages of this level, and the server declares that it logs (LOG-01).
+    /// Whether the client wants log messages of this level, and the server declares the capability `logging` (LOG-01).
     pub fn wants_log(&self, level: LogLevel) -> bool {
         self.0.log_level().is_none_or(|least| level >= least) && self.0.declares("logging")
     }
 
-    /// Ends the session: its client gets 404 from now on, and begins a new one.
+    /// Ends the session. Further requests of its client get 404, so the client opens a new one.
     pub fn end(&self) {
         self.0.end().detach();
     }
 
-    /// Waits until the session has ended, also one that is only about to begin: what is made for it is then of no use.
+    /// Resolves when the session has ended, also if that happens while it is being opened. A handler can then stop to
+    /// prepare for it.
     pub async fn ended(&self) {
         self.0.when_ended().await;
     }
 
-    /// The users of the session now: for handlers that keep something expensive for it, and can do without for a while.
+    /// The current users of the session, for handlers that can release an expensive resource while there are none.
     pub fn activity(&self) -> Activity {
         self.0.activity()
     }
 
-    /// Whether the client subscribed to `uri`, or to something above it.
+    /// Whether the client subscribed to `uri`, or to a parent of it.
     pub fn is_subscribed(&self, uri: &str) -> bool {
         self.0.is_subscribed(uri)
     }
@@ -94,7 +96,7 @@ impl Peer {
         self.0.client()
     }
 
-    /// The state of the session: what a server that is started again needs to continue it.
+    /// The state of the session that a restarted server needs to continue it.
     pub fn state(&self) -> PreviousState {
         let record = self.0.record();
         PreviousState {

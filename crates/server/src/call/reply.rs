@@ -26,7 +26,7 @@ pub(crate) enum ReplyKind {
 }
 
 impl Reply {
-    /// About how many bytes it keeps.
+    /// The approximate size in bytes.
     pub(crate) fn size(&self) -> usize {
         match &self.0 {
             ReplyKind::Result(json) => json.len(),
@@ -34,7 +34,7 @@ impl Reply {
         }
     }
 
-    /// Whether this is the result of a tool that says `isError`.
+    /// Whether this is the result of a tool with `isError: true`.
     pub fn is_tool_error(&self) -> bool {
         matches!(&self.0, ReplyKind::Result(json) if is_tool_error(json))
     }
@@ -52,31 +52,31 @@ impl Reply {
         }
     }
 
-    /// An answer that is anything that serializes to a JSON object.
+    /// A result from a value that serializes to a JSON object.
     ///
     /// # Panics
-    /// If `result` cannot be written as JSON (a map with keys that are no strings, say). The call then answers
+    /// If `result` cannot be written as JSON, for example a map whose keys are not strings. The call then ends with
     /// `-32603`.
     pub fn json(result: impl Serialize) -> Self {
         let json = serde_json::to_vec(&result).expect("a reply must be serializable as JSON");
         Reply(ReplyKind::Result(json.into()))
     }
 
-    /// An answer that is JSON already. It is passed on as it is.
+    /// A result that is JSON already. It is sent unchanged.
     pub fn raw(json: impl Into<Bytes>) -> Self {
         Reply(ReplyKind::Result(json.into()))
     }
 
-    /// `{}`: done, nothing to say.
+    /// The empty result `{}`.
     pub fn empty() -> Self {
         Reply(ReplyKind::Result(Bytes::from_static(b"{}")))
     }
 
     /// Asks the client for input and ends the call (2026-07-28): the client calls again with its answers in
-    /// [`Call::inputs`](crate::Call::inputs). `state` is whatever the handler wants to find there again; nothing is kept on the server.
+    /// [`Call::inputs`](crate::Call::inputs). `state` comes back with them. Nothing is stored on the server.
     ///
-    /// Most handlers are simpler with [`Context::elicit`](crate::Context::elicit) and its siblings, which work on every revision and keep their
-    /// place in the code. This form survives restarts, because nothing waits.
+    /// Most handlers are simpler with [`Context::elicit`](crate::Context::elicit) and the other questions, which work on every revision and
+    /// return the answer to the code that asked. This form survives restarts, because no handler waits.
     pub fn input_required(requests: InputRequests, state: Option<Vec<u8>>) -> Self {
         Reply(ReplyKind::InputRequired(InputRequired {
             requests,
@@ -95,7 +95,7 @@ impl Reply {
         self
     }
 
-    /// The result, where only a result will do.
+    /// The result. A request for input is an error here.
     pub(crate) fn into_result(self) -> Result<Bytes, RpcError> {
         match self.0 {
             ReplyKind::Result(json) => Ok(json),
@@ -106,7 +106,7 @@ impl Reply {
     }
 }
 
-/// Whether the result of a tool says `isError`.
+/// Whether the result of a tool has `isError: true`.
 fn is_tool_error(result: &[u8]) -> bool {
     const KEY: &[u8] = b"\"isError\"";
     static FINDER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(KEY)); // a new one for each call is slow

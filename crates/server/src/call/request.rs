@@ -65,7 +65,7 @@ impl Call {
         self.request.method.as_str()
     }
 
-    /// The client's name for this request.
+    /// The id of this request.
     pub fn id(&self) -> &RequestId {
         &self.request.id
     }
@@ -75,7 +75,7 @@ impl Call {
         &self.request.params
     }
 
-    /// The arguments as `T`; what does not fit becomes `-32602` and says why.
+    /// The arguments as `T`. The error is `-32602` with the reason.
     pub fn params<T: DeserializeOwned>(&self) -> Result<T, RpcError> {
         read(&self.request.params)
     }

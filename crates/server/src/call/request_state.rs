@@ -31,7 +31,7 @@ pub(crate) fn open(
     opened.map_err(refused)
 }
 
-/// The log is told why; the client is not.
+/// The log gets the reason, the client does not.
 pub(crate) fn refused(invalid: Invalid) -> RpcError {
     crate::node::telemetry::state_refused(invalid);
     invalid.into()

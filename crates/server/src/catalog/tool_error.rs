@@ -18,7 +18,7 @@ type BoxError = Box<dyn Error + Send + Sync>;
 ///
 /// | error | the client gets | the log gets |
 /// |---|---|---|
-/// | any other error, with `?` | an error result that says that the tool failed | the error and its sources |
+/// | any other error, with `?` | an error result: the tool failed | the error and its sources |
 /// | [`ToolError::message`] | an error result with this text, for the model | nothing |
 /// | [`RpcError`], [`AskError`], [`CallEnded`] | the JSON-RPC error | nothing |
 ///

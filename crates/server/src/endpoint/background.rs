@@ -6,7 +6,7 @@ use crate::endpoint::unloader::Unloader;
 use crate::node::Node;
 use crate::node::clock::wall_now;
 use crate::node::session_end::SessionEnd;
-use crate::node::unused_sessions::UnusedFate;
+use crate::node::unused_sessions::UnusedDecision;
 use crate::session::Session;
 use crate::session::registry::Registry;
 use rethread_proto::clock::Mono;
@@ -63,7 +63,7 @@ async fn sweep(node: Arc<Node>, sessions: Weak<Registry>, parked: Arc<ParkedCall
                 } else {
                     pending_end.detach();
                 }
-            } else if session.unused_fate(now) == UnusedFate::End {
+            } else if session.unused_decision(now) == UnusedDecision::End {
                 end_unused(&sessions, session);
             } else if unloader.takes(session, now) {
                 // It leaves the memory after the visit.
@@ -85,7 +85,7 @@ async fn sweep(node: Arc<Node>, sessions: Weak<Registry>, parked: Arc<ParkedCall
         parked.sweep(now);
         let swept = node.store.sweep().await;
         if node.cluster().is_none() {
-            node.metrics.set_store_up(swept.is_ok()); // the lease tells it for a store of several nodes
+            node.metrics.set_store_up(swept.is_ok()); // with several nodes, the lease reports it
         }
         if let Err(error) = swept {
             tracing::warn!(target: crate::node::telemetry::TARGET, %error, "the store could not be swept");
@@ -139,7 +139,7 @@ fn keep_up(session: &Arc<Session>, update: StoreFuture<Result<(), StoreError>>) 
 }
 
 /// Ends sessions of earlier processes that no client has used for too long. Sessions of this process end when they are idle by
-/// its own clock, whatever the store's clock says.
+/// its own clock, not by that of the store.
 async fn expire(node: &Node, sessions: &Arc<Registry>) {
     let here = Arc::downgrade(sessions);
     let is_live = Arc::new(move |key: &_| here.upgrade().is_some_and(|sessions| sessions.has(key)));

@@ -79,7 +79,7 @@ impl<H: Handler> Builder<H> {
         }
     }
 
-    /// Lets pages at `origin`, such as `https://app.example`, talk to this endpoint. Loopback origins and the endpoint's
+    /// Lets pages at `origin`, such as `https://app.example`, use this endpoint. Loopback origins and the endpoint's
     /// own host may always (SEC-01).
     #[must_use]
     pub fn allow_origin(mut self, origin: &str) -> Self {
@@ -99,7 +99,7 @@ impl<H: Handler> Builder<H> {
         self
     }
 
-    /// Lets pages at any origin talk to this endpoint. Any website that a user visits can then use the user's access to
+    /// Lets pages at any origin use this endpoint. Any website that a user visits can then use the user's access to
     /// it, unless another layer checks credentials that a browser does not send on its own.
     #[must_use]
     pub fn dangerous_allow_any_origin(mut self) -> Self {
@@ -114,8 +114,8 @@ impl<H: Handler> Builder<H> {
         self
     }
 
-    /// Says how the operator allows a host or an origin, in the words of the program that this endpoint is part of. A
-    /// refusal repeats them; by default they name the methods of this builder.
+    /// The text in a refusal about the way to allow a host or an origin, such as the flag of a program. The default
+    /// names the methods of this builder.
     #[must_use]
     pub fn access_hints(mut self, hints: AccessHints) -> Self {
         self.policy.hints = hints;
@@ -148,7 +148,7 @@ impl<H: Handler> Builder<H> {
         self
     }
 
-    /// Tells `observer` of sessions, calls and refusals.
+    /// Notifies `observer` of sessions, calls and refusals.
     #[must_use]
     pub fn observe(mut self, observer: Arc<dyn Observe>) -> Self {
         self.observer = Some(observer);
@@ -161,7 +161,7 @@ impl<H: Handler> Builder<H> {
         self.shared_store(Arc::new(store))
     }
 
-    /// Keeps events and sessions in a store that others have too, such as the endpoint that takes this one's place
+    /// Keeps events and sessions in a shared store, for example one that the endpoint that replaces this one opens
     /// later. One endpoint at a time may serve the sessions of a store.
     #[must_use]
     pub fn shared_store(mut self, store: Arc<dyn Store>) -> Self {
@@ -196,9 +196,9 @@ impl<H: Handler> Builder<H> {
         self
     }
 
-    /// For a server on stdio behind the `rethread` gateway: what only the transport at the client's end can do, such as
-    /// [`Context::close_connection`](crate::Context::close_connection), is asked of the gateway. It tells its children by the
-    /// variable [`BEHIND_GATEWAY`](crate::BEHIND_GATEWAY).
+    /// For a server on stdio behind the `rethread` gateway: the gateway does what only the transport to the
+    /// client can do, such as [`Context::close_connection`](crate::Context::close_connection). The gateway sets the environment
+    /// variable [`BEHIND_GATEWAY`](crate::BEHIND_GATEWAY) for its children.
     #[must_use]
     pub fn behind_gateway(mut self, yes: bool) -> Self {
         self.behind_gateway = yes;
@@ -212,7 +212,7 @@ impl<H: Handler> Builder<H> {
         self
     }
 
-    /// How long everything that can wait may wait.
+    /// The bounds of all waits.
     #[must_use]
     pub fn timing(mut self, timing: Timing) -> Self {
         self.timing = timing;
@@ -283,8 +283,8 @@ impl<H: Handler> Builder<H> {
         self
     }
 
-    /// Takes session ids from `source`: for tests that compare bytes. Anyone who can guess a session id, and is not told
-    /// apart by an auth layer, is in the session.
+    /// Takes session ids from `source`, for tests that compare bytes. Without authentication, anyone who can guess a session
+    /// id can use the session.
     #[must_use]
     pub fn dangerous_session_ids(mut self, source: impl Fn() -> SessionId + Send + Sync + 'static) -> Self {
         self.new_session_id = Box::new(source);
@@ -302,7 +302,10 @@ impl<H: Handler> Builder<H> {
         }
     }
 
-    /// Makes the endpoint, or says which allowed origin or host is malformed.
+    /// Makes the endpoint.
+    ///
+    /// # Errors
+    /// If an allowed origin or host is malformed.
     pub fn try_build(mut self) -> Result<McpService, BadEntry> {
         if let Some(wrong) = self.wrong {
             return Err(wrong);

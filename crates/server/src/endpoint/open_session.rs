@@ -76,7 +76,7 @@ pub(crate) async fn reopen_session(
     })
 }
 
-/// A session that the handler has opened. Unless it is kept, the handler is told that it is over: the client may leave
+/// A session that the handler has opened. Unless it is kept, the handler is notified of its end: the client may leave
 /// while its session is being made.
 pub(crate) struct OpenedSession {
     handshake: Handshake,

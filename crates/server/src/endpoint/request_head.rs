@@ -66,7 +66,7 @@ impl RequestHead {
         self.caller.as_ref().map(|caller| caller.expires)
     }
 
-    /// Tells a session the expiry of its owner's token.
+    /// Passes the expiry of the caller's token to its session.
     pub(crate) fn present_to(&self, session: &Session) {
         if let Some(expires) = self.expiry() {
             session.present(expires);

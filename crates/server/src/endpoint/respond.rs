@@ -85,7 +85,7 @@ pub(crate) fn with_session(mut response: Response<Body>, id: &SessionId) -> Resp
     response
 }
 
-/// Tells a client that events after its cursor are gone, and which is the oldest that is kept (D4).
+/// Announces a gap to the client: events after its cursor were evicted, and `oldest` is the oldest retained one (D4).
 pub(crate) fn with_gap(mut response: Response<Body>, oldest: Option<String>) -> Response<Body> {
     if let Some(value) = oldest.and_then(|id| HeaderValue::try_from(id).ok()) {
         response.headers_mut().insert(RETHREAD_GAP, value);
@@ -111,7 +111,7 @@ pub(crate) fn errors(ids: &[RequestId], error: &RpcError) -> Response<Body> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RefusalLabel(pub &'static str);
 
-/// A typed no.
+/// The response that refuses a request.
 pub(crate) fn refusal(refusal: &Refusal) -> Response<Body> {
     telemetry::refused(refusal);
     let mut response = json(refusal.body().into());

@@ -17,14 +17,14 @@ use rethread_proto::refusal::Reason;
 use rethread_store::{Incarnation, SessionKey, SessionRecord, StoreError, StoredQueue};
 use std::sync::Arc;
 
-/// Brings a session back, or says why not. The view stays open as long as the request is admitted.
+/// Restores a session, or returns the reason of the refusal. The view stays open as long as the request is admitted.
 pub(crate) async fn restore(
     inner: &Server,
     key: SessionKey,
     request_head: &RequestHead,
 ) -> Result<(Arc<Session>, Admission), Reason> {
     let (node, sessions) = (&inner.node, &inner.sessions);
-    // Requests come in crowds after a restart. One of them restores, the others find its work. A view that is being closed is
+    // Many requests arrive at once after a restart. One of them restores the session, the others find it. A view that is being closed is
     // gone or open again after this.
     let _alone = sessions.restoring.wait(&key.session).await;
     let known = sessions.known(&key.session);
@@ -159,7 +159,7 @@ async fn decide_place(session: &Session, is_forwarded: bool, avoided: &[Incarnat
 fn reason(error: &StoreError) -> Reason {
     match error {
         StoreError::SessionGone => Reason::UnknownSession,
-        // Another node is at it, or the store has trouble: either way, the next attempt may find it settled.
+        // Another node is changing it, or the store failed. The next attempt may succeed.
         _ => Reason::StoreUnavailable,
     }
 }

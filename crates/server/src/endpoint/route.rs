@@ -168,7 +168,7 @@ async fn call_or_notification(
     }
 }
 
-/// Serves a POST that another node has forwarded. If this node is the wrong one, it says so.
+/// Serves a POST that another node has forwarded. If this node is the wrong one, the response is 421.
 pub(crate) async fn post_forwarded(
     server: &Server,
     session: Arc<Session>,

@@ -129,7 +129,7 @@ impl McpService {
         });
         let Some(session) = found else { return false };
         let pending_end = self.inner.sessions.end(&session, SessionEnd::Operator);
-        let _ = pending_end.wait().await; // it has ended here; a store that is away forgets it by its age
+        let _ = pending_end.wait().await; // it has ended here; an unreachable store forgets it by its age
         true
     }
 }

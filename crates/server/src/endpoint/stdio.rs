@@ -1,4 +1,4 @@
-//! Lines of JSON-RPC on a pair of byte streams, both eras: what a client that starts its server as a child speaks.
+//! Lines of JSON-RPC on a pair of byte streams, both eras: the stdio transport.
 
 use crate::call::response_future::CallResponse;
 use crate::endpoint::bound_session;

@@ -3,7 +3,7 @@
 use crate::call::any_handler::AnyHandler;
 use crate::call::peer::Peer;
 use crate::node::session_end::SessionEnd;
-use crate::node::unused_sessions::UnusedFate;
+use crate::node::unused_sessions::UnusedDecision;
 use crate::session::Session;
 use crate::session::registry::Registry;
 use rethread_proto::clock::Mono;
@@ -36,7 +36,7 @@ impl Unloader {
             let handler = self.handler.upgrade();
             handler.is_some_and(|handler| handler.may_unload(&Peer(Arc::clone(session))))
         };
-        let is_taken = !is_busy && session.unused_fate(now) == UnusedFate::Unload && may_leave();
+        let is_taken = !is_busy && session.unused_decision(now) == UnusedDecision::Unload && may_leave();
         if is_taken {
             self.found.push(Arc::clone(session));
         }

@@ -44,7 +44,7 @@ impl WatchedRequest {
         self.body = body.clone();
     }
 
-    /// Tells the observer that the request was refused.
+    /// Notifies the observer that the request was refused.
     pub(crate) fn refused(&self, refusal: &Refusal) {
         // Refusals are rare: the body is parsed again, instead of keeping a copy of each message.
         let message = jsonrpc::parse(&self.body, &self.node.limits.envelope()).ok();

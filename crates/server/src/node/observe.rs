@@ -6,9 +6,9 @@ use rethread_proto::jsonrpc::{Params, RequestId};
 use rethread_proto::{Principal, Refusal, Tag, Version};
 use std::time::Duration;
 
-/// Is told of sessions, calls and refusals: see [`Builder::observe`](crate::Builder::observe).
+/// An observer of sessions, calls and refusals: see [`Builder::observe`](crate::Builder::observe).
 ///
-/// The methods run in the future of the request, so they must not wait. An observer passes what it needs to a queue.
+/// The methods run in the future of the request, so they must not wait. Send data that needs IO to a queue.
 pub trait Observe: Send + Sync + 'static {
     /// A session was opened, or restored after a restart.
     fn session_opened(&self, session: &SessionFacts<'_>) {
@@ -118,7 +118,7 @@ pub enum CallOutcome {
     Ok,
     /// With a JSON-RPC error of this code.
     Error(i64),
-    /// With a result that says `isError`.
+    /// With a result that has `isError: true`.
     ToolError,
     /// Without a reply: the call was cancelled.
     Cancelled,

@@ -1,6 +1,6 @@
-//! The fate of sessions whose process has ended.
+//! The policy for sessions whose process has ended.
 
-/// The fate of sessions whose process has ended.
+/// The policy for sessions whose process has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Restore {

@@ -1,4 +1,4 @@
-//! The fate of sessions that nobody uses.
+//! The policy for sessions that nobody uses.
 
 use std::time::Duration;
 
@@ -22,9 +22,9 @@ pub enum UnusedSessions {
     End(Duration),
 }
 
-/// The fate of one session.
+/// The decision about one session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum UnusedFate {
+pub(crate) enum UnusedDecision {
     /// It stays as it is.
     Keep,
     /// It leaves the memory.
@@ -62,21 +62,20 @@ impl UnusedSessions {
         matches!(self, UnusedSessions::Unload(_))
     }
 
-    /// The fate of a session that nobody has used for `unused_for`, or that is in use if that is `None`. `was_used` tells
-    /// whether it sent a request after `initialize`, or opened a stream.
-    pub(crate) fn fate(
+    /// The decision about a session that nobody has used for `unused_for`; `None` if it is in use. `was_used`: whether it sent a request after `initialize`, or opened a stream.
+    pub(crate) fn decide(
         self,
         unused_for: Option<Duration>,
         was_used: bool,
         memory_only: impl FnOnce() -> MemoryOnly,
-    ) -> UnusedFate {
+    ) -> UnusedDecision {
         let is_unused = |limit| unused_for.is_some_and(|unused| unused >= limit);
         match self {
             UnusedSessions::Unload(limit) if is_unused(limit) && memory_only() == MemoryOnly::default() => {
-                UnusedFate::Unload
+                UnusedDecision::Unload
             }
-            UnusedSessions::End(limit) if is_unused(limit) && !was_used => UnusedFate::End,
-            _ => UnusedFate::Keep,
+            UnusedSessions::End(limit) if is_unused(limit) && !was_used => UnusedDecision::End,
+            _ => UnusedDecision::Keep,
         }
     }
 }
@@ -99,19 +98,19 @@ mod tests {
     fn gw_23_fate_of_an_unused_session() {
         let (unload, end) = (UnusedSessions::Unload(LIMIT), UnusedSessions::End(LIMIT));
         let before = LIMIT.saturating_sub(Duration::from_millis(1));
-        for (policy, unused_for, was_used, fate) in [
-            (UnusedSessions::Keep, Some(LIMIT * 10), false, UnusedFate::Keep),
-            (unload, None, false, UnusedFate::Keep),
-            (unload, Some(before), false, UnusedFate::Keep),
-            (unload, Some(LIMIT), false, UnusedFate::Unload),
-            (unload, Some(LIMIT), true, UnusedFate::Unload),
-            (end, None, false, UnusedFate::Keep),
-            (end, Some(before), false, UnusedFate::Keep),
-            (end, Some(LIMIT), false, UnusedFate::End),
-            (end, Some(LIMIT), true, UnusedFate::Keep),
+        for (policy, unused_for, was_used, decision) in [
+            (UnusedSessions::Keep, Some(LIMIT * 10), false, UnusedDecision::Keep),
+            (unload, None, false, UnusedDecision::Keep),
+            (unload, Some(before), false, UnusedDecision::Keep),
+            (unload, Some(LIMIT), false, UnusedDecision::Unload),
+            (unload, Some(LIMIT), true, UnusedDecision::Unload),
+            (end, None, false, UnusedDecision::Keep),
+            (end, Some(before), false, UnusedDecision::Keep),
+            (end, Some(LIMIT), false, UnusedDecision::End),
+            (end, Some(LIMIT), true, UnusedDecision::Keep),
         ] {
-            let found = policy.fate(unused_for, was_used, || NOTHING);
-            assert_eq!(found, fate, "{policy:?} {unused_for:?} {was_used}");
+            let found = policy.decide(unused_for, was_used, || NOTHING);
+            assert_eq!(found, decision, "{policy:?} {unused_for:?} {was_used}");
         }
     }
 
@@ -130,8 +129,8 @@ mod tests {
             with(|parts| parts.is_record_behind = true),
             with(|parts| parts.is_queue_behind = true),
         ] {
-            let fate = UnusedSessions::Unload(LIMIT).fate(Some(LIMIT * 2), true, || parts);
-            assert_eq!(fate, UnusedFate::Keep, "{parts:?}");
+            let decision = UnusedSessions::Unload(LIMIT).decide(Some(LIMIT * 2), true, || parts);
+            assert_eq!(decision, UnusedDecision::Keep, "{parts:?}");
         }
     }
 }

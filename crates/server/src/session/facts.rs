@@ -36,7 +36,7 @@ impl Session {
         let version = self.version();
         self.node.metrics.session_closed(&SessionLife { version, end, age });
         if self.negotiated.get().is_none() {
-            return; // nobody was told that it was open
+            return; // no observer was notified of its opening
         }
         let facts = self.facts(false, None);
         self.node.metrics.session_ended(&facts, end, age);
@@ -50,7 +50,7 @@ impl Session {
     }
 }
 
-/// The client by its own words.
+/// The `clientInfo` of the client. It may contain anything.
 #[derive(Default, Deserialize)]
 struct ClientInfo {
     #[serde(default)]

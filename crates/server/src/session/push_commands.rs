@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 
 /// Broadcasts without a message for a session, after which the store learns that the session has seen them. It is a tenth of the
-/// broadcasts that the store keeps: a session whose position is older is told that everything may have changed.
+/// broadcasts that the store keeps: a session with an older position is notified that everything may have changed.
 const MAX_SKIPPED_BROADCASTS: u32 = 1_000;
 
 /// Broadcasts that wait for a store that does not answer. Beyond: one command reads all of them from the log of broadcasts.
@@ -91,7 +91,7 @@ pub(super) enum Command {
 }
 
 impl State {
-    /// Whether the store must be told of a broadcast. A session that it does not concern costs the store nothing.
+    /// Whether a broadcast must be written to the store. A session that it does not concern causes no write.
     pub(super) fn broadcast_is_due(&mut self, has_message: bool) -> bool {
         self.skipped_broadcasts += 1;
         let is_due = has_message || self.skipped_broadcasts == MAX_SKIPPED_BROADCASTS;

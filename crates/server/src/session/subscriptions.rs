@@ -189,10 +189,10 @@ impl Messages for SubscriptionStream {
             return Poll::Pending;
         }
         drop(state);
-        let told = changes
+        let matching = changes
             .iter()
             .map(|change| subscription::notification(change, &self.id));
-        let mut messages: VecDeque<_> = told.map(Draft::into_payload).collect();
+        let mut messages: VecDeque<_> = matching.map(Draft::into_payload).collect();
         if closing {
             let info = self.node.info.implementation();
             messages.push_back(subscription::closing(&self.id, Some(&info)).into_payload());

@@ -2,20 +2,20 @@
 
 use super::Session;
 use crate::node::restore_policy::Restore;
-use crate::node::unused_sessions::{MemoryOnly, UnusedFate};
+use crate::node::unused_sessions::{MemoryOnly, UnusedDecision};
 use rethread_proto::clock::Mono;
 use std::sync::atomic::Ordering;
 
 impl Session {
-    /// The fate of the session, if nobody uses it.
-    pub(crate) fn unused_fate(&self, now: Mono) -> UnusedFate {
+    /// The decision of the policy about this session.
+    pub(crate) fn unused_decision(&self, now: Mono) -> UnusedDecision {
         let policy = self.node.unused;
         let is_restorable = self.node.restore == Restore::Resume || !policy.unloads();
         if !is_restorable || self.node.is_draining() || self.has_ended() || self.is_gone() {
-            return UnusedFate::Keep;
+            return UnusedDecision::Keep;
         }
         let was_used = self.was_used.load(Ordering::Relaxed);
-        policy.fate(self.unused_for(now), was_used, || self.memory_only())
+        policy.decide(self.unused_for(now), was_used, || self.memory_only())
     }
 
     fn memory_only(&self) -> MemoryOnly {
@@ -43,7 +43,7 @@ impl Session {
             return false;
         }
         // A request that has ended meanwhile was a use.
-        let is_unused = self.unused_fate(self.node.clock.now()) == UnusedFate::Unload;
+        let is_unused = self.unused_decision(self.node.clock.now()) == UnusedDecision::Unload;
         if !is_unused {
             self.abort_close();
         }

@@ -122,7 +122,7 @@ impl Session {
         }
     }
 
-    /// Tells the store that this process has no view any more.
+    /// Removes the view of this process from the store.
     pub(crate) fn close_view(&self) {
         if self.is_kept()
             && let Some(cluster) = self.node.cluster()
