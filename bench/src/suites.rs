@@ -284,7 +284,7 @@ pub(crate) fn all(scale: Scale) -> Vec<Suite> {
     ]
 }
 
-/// How to start a server and talk to it.
+/// How to start a server and send requests to it.
 pub(crate) struct Setup {
     /// Path of the canned response of bare hyper.
     pub(crate) canned_path: String,

@@ -34,7 +34,7 @@ usage: cargo xtask <command>
 {parts}
   dist [--target TRIPLE] [--profile NAME] [--binary FILE] [--out DIR]
                                 makes the packages with checksums: tarball, npm packages and wheel; the profile is
-                                `dist` and the folder `packages` in the build folder unless options tell otherwise
+                                `dist` and the folder `packages` in the build folder unless options change them
   trace [--write FILE] [--check]
                                 which code and which tests cover which requirement, as Markdown;
                                 --check fails if a MUST has no test and is not listed in spec/not-yet.txt

@@ -39,7 +39,7 @@ pub(crate) fn run(program: Option<&str>) -> Result<(), String> {
         .collect();
     let _ = demo.kill().and_then(|()| demo.wait().map(drop));
     if story.len() < 20 {
-        return Err(format!("the demo told {} lines", story.len()));
+        return Err(format!("the demo printed {} lines", story.len()));
     }
     let path = run::root().join(PICTURE);
     fs::write(&path, draw(&story)).map_err(|error| format!("{PICTURE}: {error}"))?;

@@ -15,8 +15,8 @@ pub(crate) fn root() -> PathBuf {
 
 /// The target directory of cargo.
 pub(crate) fn target() -> PathBuf {
-    let told = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-    root().join(told.unwrap_or_else(|| PathBuf::from("target")))
+    let given = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    root().join(given.unwrap_or_else(|| PathBuf::from("target")))
 }
 
 /// The cargo that started this program.

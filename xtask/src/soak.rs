@@ -90,7 +90,7 @@ pub(crate) fn run(options: &[&str]) -> Result<(), String> {
         .current_dir(run::root())
         .env(soak.variable, selection.number.to_string());
     run::remove_package_variables(&mut command);
-    // A missing Redis is a failure, and so is a client that is told too late.
+    // A missing Redis is a failure, and so is a client that is notified too late.
     command.env("CI", "true").env("RETHREAD_STRICT", "1");
     if let Some(seed) = &selection.seed {
         command.env("RETHREAD_SEED", seed);

@@ -1,6 +1,6 @@
 //! Static bearer tokens, known by their SHA-256 (AUTH-18).
 //!
-//! A token has 32 random bytes, so one SHA-256 is enough. A slow hash would only let strangers burn our processor time.
+//! A token has 32 random bytes, so one SHA-256 is enough. A slow hash would let unauthenticated clients use CPU time.
 
 use crate::identity::Identity;
 use base64::Engine as _;
@@ -134,7 +134,7 @@ impl StaticTokens {
 
     /// Finds the caller of a token. `None` if the token is not a static one.
     ///
-    /// The table is asked for a digest. Its timing tells something about digests, which nobody can turn into a token.
+    /// The table is asked for a digest. Its timing leaks something about digests, which nobody can turn into a token.
     pub fn look_up(
         &self,
         digest: &TokenDigest,

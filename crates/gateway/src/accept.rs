@@ -154,7 +154,7 @@ fn ignore_new_connections(_: &TcpListener) {}
 
 /// Closes the listener. The system has accepted the returned connections already, and would reset them with the listener.
 fn close_listener(listener: TcpListener) -> Vec<(TcpStream, SocketAddr)> {
-    // Asks the system and not the reactor, which may not have heard of the last ones.
+    // Asks the system and not the reactor, which may not know the last ones yet.
     let Ok(listener) = listener.into_std() else {
         return Vec::new();
     };
@@ -208,7 +208,7 @@ async fn handshake(socket: TcpStream, tls: &ListenerTls, mut closing: watch::Rec
         accepted = tls.accept(socket) => accepted,
         () = closed => return None,
     };
-    // Strangers cause it as they like, and its text may quote them.
+    // Any client can cause it, and its text may quote the client.
     accepted
         .inspect_err(|error| tracing::debug!(kind = %error.kind(), "handshake failed"))
         .ok()

@@ -42,7 +42,7 @@ pub(crate) struct DemoOptions {
     pub(crate) shell: Option<TourShell>,
 }
 
-/// Tells the story, then keeps the gateway up until a signal stops the demo. With `--quiet` there is no story.
+/// Prints the story, then keeps the gateway up until a signal stops the demo. With `--quiet` there is no story.
 pub(crate) async fn run(options: DemoOptions, output: OutputOptions) -> Result<(), Failure> {
     output.init_logging();
     let printer = Printer::new(output);

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Tells several observers.
+/// Notifies several observers.
 pub(crate) struct Observers(pub(crate) Vec<Arc<dyn Observe>>);
 
 impl Observers {

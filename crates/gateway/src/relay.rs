@@ -75,7 +75,7 @@ struct RelayState {
     shared_children: Mutex<HashMap<Principal, Arc<SharedChild>>>,
     /// One child for the requests of a principal that name no session (GW-27).
     sessionless_children: Mutex<HashMap<Principal, Arc<SessionlessChild>>>,
-    /// Whether anonymous callers share a child. Only on loopback: others are strangers to each other (GW-06).
+    /// Whether anonymous callers share a child. Only on loopback: elsewhere they may be different people (GW-06).
     shares_anonymous: bool,
     /// When the last warning about requests without a session was logged.
     warned: Mutex<Option<Instant>>,
@@ -170,9 +170,9 @@ impl Relay {
             self.0.down_sessions.lock().insert(id, Arc::clone(&session));
             session
         };
-        if let Some(earlier) = opening.earlier() {
+        if let Some(previous) = opening.previous_state() {
             let session = keep(upstream, &self.info().capabilities);
-            if !earlier.subscriptions.is_empty() {
+            if !previous.subscriptions.is_empty() {
                 task::spawn(async move { session.listen().await });
             }
             return Ok(InitializeReply::standard());
@@ -324,7 +324,7 @@ impl Handler for Relay {
         let (peer, id) = (opening.peer().clone(), opening.peer().id().clone());
         let params = self.params_for_child(opening.params(), opening.principal());
         let child = SessionChild::new(self.0.pool.clone(), peer, params);
-        if opening.earlier().is_some() {
+        if opening.previous_state().is_some() {
             self.0.session_children.lock().insert(id, child);
             return Ok(InitializeReply::standard());
         }

@@ -207,7 +207,7 @@ pub(crate) enum SessionlessSetting {
     Refuse,
 }
 
-/// The fate of a session whose child has exited.
+/// The policy for a session whose child has exited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum RestoreSetting {
     /// Start a new child and replay `initialize`.

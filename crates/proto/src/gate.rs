@@ -1,9 +1,10 @@
 //! The gate: decides whether a request is admitted, and as what.
 //!
 //! A request passes two halves. [`head`] needs no body and checks security first: sizes, `Host`, `Origin`, method, content
-//! type, `Accept`. [`body`] gets the parsed message and settles version and era, once for all later code. There are two
-//! halves because a refused caller must not cost the read of a body, while the era depends on the body: `initialize` has no
-//! version header, a stateless header must equal `_meta`, and an error should have the request's id.
+//! type, `Accept`. [`body`] gets the parsed message and settles version and era, once for all later code.
+//! The first half exists because the body of a refused caller should not be read. The second exists because the era depends
+//! on the body: `initialize` has no version header, and a stateless header must equal `_meta`. An error should also have the
+//! id of the request.
 //!
 //! | half | takes | gives |
 //! |---|---|---|

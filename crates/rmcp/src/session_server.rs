@@ -50,7 +50,7 @@ impl<S: ServerHandler> SessionServer<S> {
             notification_permits: Arc::new(Semaphore::new(MAX_CONCURRENT_NOTIFICATIONS)),
         });
         let mut result = session.initialize(params.clone(), start).await.map_err(to_rpc)?;
-        result.protocol_version = match start.earlier() {
+        result.protocol_version = match start.previous_state() {
             Some(_) => version(start.version()),
             None => session.negotiate(&params, &result, start.version())?,
         };
@@ -58,7 +58,7 @@ impl<S: ServerHandler> SessionServer<S> {
         *session.info.lock() = Arc::new(negotiated.clone());
         // A handler that retained the peer of `initialize` sees the negotiated version.
         session.pool.set_peer_info(&negotiated);
-        if let Some(previous) = start.earlier() {
+        if let Some(previous) = start.previous_state() {
             session.restore(previous, start.parts()).await;
         }
         Ok((session, result))

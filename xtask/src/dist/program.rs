@@ -104,7 +104,7 @@ fn libc(program: &[u8]) -> Option<&'static str> {
 
 /// The Unix time of the last commit in seconds, so that the archive is reproducible.
 pub(super) fn commit_time(root: &Path) -> String {
-    let told = std::env::var("SOURCE_DATE_EPOCH").ok();
+    let given = std::env::var("SOURCE_DATE_EPOCH").ok();
     let log = || {
         output(
             Command::new("git")
@@ -113,7 +113,7 @@ pub(super) fn commit_time(root: &Path) -> String {
         )
         .ok()
     };
-    let time = told.or_else(|| Some(String::from_utf8_lossy(&log()?).trim().to_owned()));
+    let time = given.or_else(|| Some(String::from_utf8_lossy(&log()?).trim().to_owned()));
     time.filter(|time| !time.is_empty()).unwrap_or_else(|| "0".to_owned())
 }
 

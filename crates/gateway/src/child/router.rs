@@ -240,7 +240,7 @@ impl MessageRouter {
             }
             return;
         }
-        // In a session every call has the same client. Elsewhere a guess would show the question to a stranger.
+        // In a session every call has the same client. Elsewhere a guess could show the question to another caller.
         let call = match self.label.overflow() {
             OverflowPolicy::Wait => self.client_calls().pop(),
             OverflowPolicy::CancelCall => self.only_client_call(),

@@ -10,7 +10,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use tokio::process::Command;
 
-/// Variables that tell a child its caller.
+/// Variables that name the caller to a child.
 const ISSUER_VARIABLE: &str = "RETHREAD_ISSUER";
 const SUBJECT_VARIABLE: &str = "RETHREAD_SUBJECT";
 

@@ -24,7 +24,7 @@ const SHORT_SECONDS: u64 = 2;
 /// The length of the call that runs when the gateway is killed, in seconds.
 const LONG_SECONDS: u64 = 60;
 
-/// Tells the whole story. At its end `gateway` is the process that was started last.
+/// Prints the whole story. At its end `gateway` is the process that was started last.
 pub(super) async fn tell(
     command: &GatewayCommand,
     gateway: &mut Option<GatewayProcess>,

@@ -308,7 +308,7 @@ impl OpenUrls {
         self.ids.insert(url, id);
     }
 
-    /// Tells the client which elicitations are complete: those that the server no longer asks for.
+    /// Notifies the client which elicitations are complete: those that the server no longer asks for.
     async fn complete(&mut self, cx: &Context, is_asked: impl Fn(&str) -> bool) {
         let done: Vec<_> = self.ids.keys().filter(|url| !is_asked(url)).cloned().collect();
         for url in done {

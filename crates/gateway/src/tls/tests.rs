@@ -14,7 +14,7 @@ fn files(dir: &Path) -> TlsFiles {
 
 fn write_pair(authority: &Authority, files: &TlsFiles) {
     authority.write_pair(&files.cert, &files.key);
-    // The clock of files may be too coarse to tell two writes of a test apart.
+    // The clock of files may be too coarse to distinguish two writes of a test.
     let time = std::time::SystemTime::now() + Duration::from_secs(u64::from(rand_second()));
     for path in [&files.cert, &files.key] {
         std::fs::File::options()

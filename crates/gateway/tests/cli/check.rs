@@ -53,7 +53,7 @@ fn check_lists_every_value_with_its_source() {
     );
 }
 
-/// GW-15: `check` tells what is spoken to a server, and what its clients may speak.
+/// GW-15: `check` prints the revisions of a server, and those of its clients.
 #[test]
 fn gw_15_check_shows_the_eras_of_each_server() {
     let served = "served as 2024-11-05 to 2026-07-28 (from era)";

@@ -99,7 +99,7 @@ async fn sessions_wait_for_a_store_that_is_gone() {
     let refused = gateway.client().initialize(LATEST).await;
     assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(session.child_pid().await, pid, "wake-ups do not arrive by now");
-    // The renewal of the lease tells it.
+    // The renewal of the lease reports it.
     let degraded = ("ready\ndegraded: store\n".to_owned(), 0.0, json!("degraded"));
     wait_for_health(&gateway, &degraded).await;
     redis.run();

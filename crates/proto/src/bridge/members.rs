@@ -3,7 +3,7 @@
 use crate::jsonrpc::Fields;
 use bytes::Bytes;
 
-/// The fate of one member.
+/// The rewrite of one member.
 pub(super) enum Member {
     Keep,
     Remove,
@@ -13,7 +13,7 @@ pub(super) enum Member {
 
 /// The object `json` with each member kept, removed or replaced, and the members `added` at its end. `added` is JSON
 /// without braces, such as `"a":1,"b":2`. `None` if `json` is not an object.
-pub(super) fn rewrite(json: &[u8], added: &[u8], mut fate: impl FnMut(&str, &str) -> Member) -> Option<Vec<u8>> {
+pub(super) fn rewrite(json: &[u8], added: &[u8], mut decide: impl FnMut(&str, &str) -> Member) -> Option<Vec<u8>> {
     let text = std::str::from_utf8(json).ok()?;
     let fields = Fields::read(text)?;
     let mut out = Vec::with_capacity(json.len() + added.len() + 2);
@@ -24,7 +24,7 @@ pub(super) fn rewrite(json: &[u8], added: &[u8], mut fate: impl FnMut(&str, &str
         }
     };
     for (name, value) in &fields.0 {
-        let replaced = match fate(name, value.get()) {
+        let replaced = match decide(name, value.get()) {
             Member::Keep => None,
             Member::Remove => continue,
             Member::Replace(json) => Some(json),
@@ -43,8 +43,8 @@ pub(super) fn rewrite(json: &[u8], added: &[u8], mut fate: impl FnMut(&str, &str
 }
 
 /// The same, for bytes that may be no object: these stay as they are.
-pub(super) fn rewrite_or_keep(json: &Bytes, added: &[u8], fate: impl FnMut(&str, &str) -> Member) -> Bytes {
-    rewrite(json, added, fate).map_or_else(|| json.clone(), Bytes::from)
+pub(super) fn rewrite_or_keep(json: &Bytes, added: &[u8], decide: impl FnMut(&str, &str) -> Member) -> Bytes {
+    rewrite(json, added, decide).map_or_else(|| json.clone(), Bytes::from)
 }
 
 /// The members of `_meta` without those that `is_removed` names. `Remove` if nothing is left.

@@ -73,7 +73,7 @@ pub enum ForwardStep {
     Fail,
     /// Send the reply to the client.
     Reply,
-    /// Tell the executing node that the client has left.
+    /// Notify the executing node that the client has left.
     SendClientLeft,
 }
 

@@ -184,7 +184,7 @@ fn configuration_files_are_in_the_guide() {
     }
 }
 
-/// The metrics that operators of several nodes need, each with what it tells.
+/// The metrics that operators of several nodes need, each with its meaning.
 const METRICS_OF_NODES: &[(&str, &str)] = &[
     ("lease seconds left", "rethread_lease_seconds"),
     ("live nodes", "rethread_live_nodes"),

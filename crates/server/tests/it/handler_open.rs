@@ -44,7 +44,7 @@ impl Handler for Relay {
         let id = start.peer().id().as_str().to_owned();
         let version = self.log(|log| {
             log.peer = Some(start.peer().clone());
-            log.opened.push((id, start.earlier().cloned()));
+            log.opened.push((id, start.previous_state().cloned()));
             log.version.unwrap_or(start.version().as_str())
         });
         Ok(InitializeReply::raw(

@@ -1,4 +1,4 @@
--- Tells what waits in a mailbox. KEYS[1] is the mailbox. Returns the number of messages and the age of the oldest one in
+-- Measures a mailbox. KEYS[1] is the mailbox. Returns the number of messages and the age of the oldest one in
 -- milliseconds. The ids of messages are times of this server.
 local oldest = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', 1)[1]
 if not oldest then

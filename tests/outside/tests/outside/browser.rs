@@ -1,4 +1,4 @@
-//! A page in headless Chromium that talks to the endpoint from another origin (HTTP-14, SEC-01).
+//! A page in headless Chromium that uses the endpoint from another origin (HTTP-14, SEC-01).
 
 mod console;
 mod landing_page;

@@ -182,7 +182,7 @@ impl ServerProcess {
         assert!(sent.expect("kill runs").success(), "the server runs");
     }
 
-    /// Waits for the end of a server that was told to stop. Returns whether it ended with success.
+    /// Waits for the end of a server that got a signal to stop. Returns whether it ended with success.
     pub(crate) fn wait(mut self) -> bool {
         self.child.wait().expect("the server ends").success()
     }

@@ -190,7 +190,7 @@ async fn line_4_2_question_for_an_undeclared_capability_fails_the_call() {
     assert_eq!(reply["error"]["message"], message, "{reply}");
 }
 
-/// 4.2, URL elicitation: the same URL again is not asked again, and the client is told when it is done.
+/// 4.2, URL elicitation: the same URL again is not asked again, and the client is notified when it is done.
 #[tokio::test]
 async fn line_4_2_url_is_asked_once_and_reported_complete() {
     let gateway = bridge_with("modern").start();

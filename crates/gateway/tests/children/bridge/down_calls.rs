@@ -100,7 +100,7 @@ async fn cancel(session: &Session, id: u64) {
     assert_eq!(session.post(&note).await.status, StatusCode::ACCEPTED);
 }
 
-/// 4.2, cancellation: the server is told by its own id of the call.
+/// 4.2, cancellation: the server is notified with its own id of the call.
 #[tokio::test]
 async fn line_4_2_cancellation_reaches_the_call_at_the_server() {
     let gateway = bridge_with("modern").start();

@@ -137,7 +137,7 @@ async fn line_4_1_log_message_of_no_call_goes_to_the_log_of_the_gateway() {
     let caller = Caller::new(&gateway, "ada").with_capabilities(json!({}));
     let mut slow = caller.start(1, "slow", json!({ "steps": 20 }), json!({})).await;
     slow.next().await.expect("progress");
-    // Both calls share a process, so nothing tells whose message it is.
+    // Both calls share a process, so nothing shows whose message it is.
     let meta = json!({ "io.modelcontextprotocol/logLevel": "debug" });
     let params = json!({ "name": "log", "arguments": { "text": "of whom?" } });
     let messages = caller.send(2, "tools/call", params, meta).await.messages().await;

@@ -95,7 +95,7 @@ async fn line_4_1_1_questions_of_prompts_and_resources_park_the_request() {
     }
 }
 
-/// GW-13: four calls at once, each with its own question; quick calls meanwhile; the fifth waits and is told so.
+/// GW-13: four calls at once, each with its own question; quick calls meanwhile; the fifth waits and is notified of it.
 #[tokio::test]
 async fn gw_13_calls_that_ask_hold_their_children_alone() {
     let gateway = bridge_with("legacy")
@@ -309,8 +309,8 @@ async fn can_03_cut_of_a_retry_cancels_the_call_at_the_child() {
     assert_eq!(gateway.children().len(), 1, "the same process");
 }
 
-/// requirements 4.1.1 (6): calls whose client never comes back keep their processes until they expire. Then the child gets an answer to each
-/// question, the call is cancelled there, and the lease goes on with the same processes.
+/// requirements 4.1.1 (6): calls whose client never comes back keep their processes until they expire. Then the child gets
+/// an answer to each question, the call is cancelled there, and the lease goes on with the same processes.
 #[tokio::test]
 async fn line_4_1_1_abandoned_calls_expire_and_free_their_processes() {
     let gateway = bridge_with("legacy")

@@ -315,7 +315,7 @@ async fn gw_18_idle_lease_ends_and_a_parked_call_is_use() {
     gateway.wait_for_children(0, SOON).await;
 }
 
-/// 4.1, cancellation: the child is told by the id of the call there, and the late response of the call reaches nobody.
+/// 4.1, cancellation: the child is notified with its own id of the call, and the late response of the call reaches nobody.
 #[tokio::test]
 async fn line_4_1_disconnect_cancels_the_call_at_the_child() {
     let gateway = bridge_with("legacy").start();

@@ -45,9 +45,9 @@ pub(super) struct Tally {
     restarted: AtomicUsize,
     unknown: AtomicUsize,
     replays: AtomicUsize,
-    /// Milliseconds from the death of a node until a client that waited for it was told.
+    /// Milliseconds from the death of a node until a client that waited for it got an error.
     longest_wait: AtomicUsize,
-    /// Clients that were told after the bound of the design.
+    /// Clients that were notified after the bound of the design.
     late: AtomicUsize,
 }
 
@@ -69,7 +69,7 @@ impl Tally {
         self.longest_wait.fetch_max(other.longest_wait.load(Relaxed), Relaxed);
     }
 
-    /// The number of clients that were told after the bound of the design.
+    /// The number of clients that were notified after the bound of the design.
     pub(super) fn late(&self) -> usize {
         self.late.load(Relaxed)
     }
@@ -194,7 +194,7 @@ impl Session {
         let outage = self.server.next_outage_after(started, node);
         let outage = outage.unwrap_or_else(|| panic!("call {id} reports a restart that did not happen"));
         if self.server.has_nodes {
-            // A paused node cannot tell its own clients anything.
+            // A paused node cannot notify its own clients.
             let reader_runs = self.server.end_of_outage_during(reader_node, connected, answered);
             let waiting = connected.max(outage.from).max(reader_runs.unwrap_or(connected));
             let waited = answered.saturating_duration_since(waiting);

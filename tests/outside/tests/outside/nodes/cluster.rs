@@ -15,7 +15,7 @@ const NODES: usize = 3;
 /// The lease of the nodes in seconds.
 pub(crate) const LEASE_SECONDS: f64 = 2.0;
 
-/// A client that waits for a dead node is told so within this time: the lease, a quarter of it until the next renewal of
+/// A client that waits for a dead node is notified within this time: the lease, a quarter of it until the next renewal of
 /// another node, and a second.
 pub(crate) fn death_bound() -> Duration {
     Duration::from_secs_f64(LEASE_SECONDS * 1.25 + 1.0)
