@@ -63,7 +63,7 @@ impl StoreInner {
             open.push((fields.number()?, fields.member()?.ok_or_else(unexpected)?));
         }
         open.sort_unstable();
-        Ok(OpenViews { last_epoch, open })
+        Ok(OpenViews::new(last_epoch, open))
     }
 
     async fn close_view(&self, key: &SessionKey, epoch: u64) -> Result<(), StoreError> {

@@ -53,10 +53,8 @@ impl StoreInner {
             call.arg(&*message.payload);
         }
         let mut reply = self.run(&SCRIPTS.enqueue, &call).await?;
-        Ok(Enqueued {
-            dropped: reply.number()? as usize,
-            waiting: reply.number()? as usize,
-        })
+        let (dropped, waiting) = (reply.number()?, reply.number()?);
+        Ok(Enqueued::new(dropped as usize, waiting as usize))
     }
 
     /// Changes the listeners of a session. After `listen`, returns the last broadcast that the queue has.
@@ -88,9 +86,6 @@ impl StoreInner {
         call.arg(limits.events).arg(limits.bytes).arg(millis(limits.age));
         let mut reply = self.run(&SCRIPTS.bind, &call).await?;
         let more = reply.number()? > 0;
-        Ok(Bound {
-            messages: unpack(reply.bytes()?)?,
-            more,
-        })
+        Ok(Bound::new(unpack(reply.bytes()?)?, more))
     }
 }

@@ -94,7 +94,7 @@ impl Reply {
     /// A reader and its position. `None` without a reader.
     pub(crate) fn remote_reader(&mut self) -> Result<Option<RemotePosition>, StoreError> {
         let (token, seen) = (self.text()?, Seq(self.number()?));
-        Ok(ReaderToken::parse(&token).map(|token| RemotePosition { token, seen }))
+        Ok(ReaderToken::parse(&token).map(|token| RemotePosition::new(token, seen)))
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -189,11 +189,19 @@ impl Renewal {
 
 /// The views of a session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct OpenViews {
     /// The last epoch that was drawn.
     pub last_epoch: u64,
     /// The views that are not closed: their epochs and nodes.
     pub open: Vec<(u64, Incarnation)>,
+}
+
+impl OpenViews {
+    /// The views of a session.
+    pub const fn new(last_epoch: u64, open: Vec<(u64, Incarnation)>) -> Self {
+        OpenViews { last_epoch, open }
+    }
 }
 
 /// A message in a mailbox.
@@ -267,11 +275,19 @@ impl ClusterEvents {
 
 /// A reader on another node than the writer.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RemotePosition {
     /// The reader.
     pub token: ReaderToken,
     /// The last event that it has seen.
     pub seen: Seq,
+}
+
+impl RemotePosition {
+    /// The position of a reader.
+    pub const fn new(token: ReaderToken, seen: Seq) -> Self {
+        RemotePosition { token, seen }
+    }
 }
 
 /// A message that waits for a GET.
@@ -283,13 +299,28 @@ pub struct PushMessage {
     pub collapse: Option<Box<str>>,
 }
 
+impl PushMessage {
+    /// A message. Without a `collapse` key it is never left out.
+    pub const fn new(payload: Bytes, collapse: Option<Box<str>>) -> Self {
+        PushMessage { payload, collapse }
+    }
+}
+
 /// A push queue after messages were added to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Enqueued {
     /// Messages that were dropped.
     pub dropped: usize,
     /// Messages that an open GET has not taken yet. Zero without a GET. A sender of many messages waits for them.
     pub waiting: usize,
+}
+
+impl Enqueued {
+    /// The result of an addition.
+    pub const fn new(dropped: usize, waiting: usize) -> Self {
+        Enqueued { dropped, waiting }
+    }
 }
 
 /// The bounds of one push queue.
@@ -301,8 +332,16 @@ pub struct PushQueueLimits {
     pub bytes: usize,
 }
 
+impl PushQueueLimits {
+    /// The bounds of one push queue.
+    pub const fn new(messages: usize, bytes: usize) -> Self {
+        PushQueueLimits { messages, bytes }
+    }
+}
+
 /// A request to move waiting messages to a stream.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct BindRequest {
     /// The epoch of the stream's writer.
     pub epoch: u64,
@@ -314,11 +353,31 @@ pub struct BindRequest {
     pub info: Option<Arc<StreamInfo>>,
 }
 
+impl BindRequest {
+    /// A request of the writer with this epoch. `info` is the description of a stream that the store does not know yet.
+    pub const fn new(epoch: u64, first: Seq, max: usize, info: Option<Arc<StreamInfo>>) -> Self {
+        BindRequest {
+            epoch,
+            first,
+            max,
+            info,
+        }
+    }
+}
+
 /// Messages that a bind has moved.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Bound {
     /// The messages, in order. They have consecutive numbers.
     pub messages: Vec<Bytes>,
     /// Whether more messages wait for the same stream.
     pub more: bool,
+}
+
+impl Bound {
+    /// The messages of a bind.
+    pub const fn new(messages: Vec<Bytes>, more: bool) -> Self {
+        Bound { messages, more }
+    }
 }

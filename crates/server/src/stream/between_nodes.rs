@@ -46,12 +46,7 @@ impl Stream {
         let Some(start) = start else {
             return BindProgress::Busy;
         };
-        let request = BindRequest {
-            epoch: self.params.epoch,
-            first: start.first,
-            max,
-            info: start.info,
-        };
+        let request = BindRequest::new(self.params.epoch, start.first, max, start.info);
         let result = cluster.bind(&self.key, request).await;
         let (outcome, progress) = match result {
             Ok(bound) => {

@@ -155,12 +155,7 @@ fn repeated_command_after_a_lost_reply_has_one_effect() {
             proxy.lose_next_reply();
             store.listen(&get).await.unwrap();
             proxy.lose_next_reply();
-            let request = BindRequest {
-                epoch: 1,
-                first: Seq(n + 1),
-                max: 64,
-                info: Some(info()),
-            };
+            let request = BindRequest::new(1, Seq(n + 1), 64, Some(info()));
             let bound = store.bind(&get, request).await.unwrap();
             assert_eq!(bound.messages, [Bytes::from(n.to_string())]);
             proxy.lose_next_reply();

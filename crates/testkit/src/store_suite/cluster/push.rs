@@ -37,12 +37,8 @@ fn get(session: &SessionKey, ordinal: u64) -> StreamKey {
 }
 
 fn request(epoch: u64, first: u64, max: usize) -> BindRequest {
-    BindRequest {
-        epoch,
-        first: Seq(first),
-        max,
-        info: Some(StreamInfo::new(StreamKind::Push, Vec::new(), "").into()),
-    }
+    let info = StreamInfo::new(StreamKind::Push, Vec::new(), "");
+    BindRequest::new(epoch, Seq(first), max, Some(info.into()))
 }
 
 async fn enqueue<S: Store>(node: &Node<S>, session: &SessionKey, messages: Vec<PushMessage>) -> Enqueued {
@@ -167,11 +163,11 @@ pub async fn get_04_push_queue_collapses_and_is_bounded<H: Harness>(harness: &H)
         "a taken message does not collapse with the next one"
     );
 
-    let few = PushQueueLimits { messages: 3, ..LIMITS };
+    let few = PushQueueLimits::new(3, LIMITS.bytes);
     let dropped = a.cluster().enqueue(&session, (0..5).map(message).collect(), few).await;
-    let expected = Enqueued { dropped: 2, waiting: 3 };
+    let expected = Enqueued::new(2, 3);
     assert_eq!(dropped.expect("the session exists"), expected, "a GET is open");
-    let small = PushQueueLimits { bytes: 12, ..LIMITS };
+    let small = PushQueueLimits::new(LIMITS.messages, 12);
     let dropped = a.cluster().enqueue(&session, vec![message(7)], small).await;
     assert_eq!(dropped.expect("the session exists").dropped, 3);
     let large = PushMessage {
