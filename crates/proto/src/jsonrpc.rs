@@ -30,8 +30,8 @@ pub use scalar::{ProgressToken, RequestId};
 use scan::{META_PROGRESS_TOKEN, META_VERSION, Span};
 pub(crate) use scan::{Members, plain_text};
 pub use write::{
-    RESULT_FRAME, RpcError, batch, code, error_message, message, write_error, write_notification, write_request,
-    write_result, write_result_with,
+    RESULT_ENVELOPE_BYTES, RpcError, batch, code, error_message, message, write_error, write_notification,
+    write_request, write_result, write_result_with,
 };
 
 /// The content of one HTTP body.

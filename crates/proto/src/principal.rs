@@ -115,7 +115,7 @@ pub struct SessionId(InlineStr);
 
 impl SessionId {
     /// The longest id that is looked up, in bytes. A longer one is unknown. Ours are shorter.
-    pub const MAX_LEN: usize = 128;
+    pub const MAX_BYTES: usize = 128;
 
     /// Encodes 144 random bits as 24 characters (SES-02: visible ASCII, at least 128 bits).
     pub fn from_random(bits: [u8; 18]) -> Self {
@@ -137,7 +137,7 @@ impl SessionId {
 
     /// Parses the bytes of a header.
     pub fn from_header(bytes: &[u8]) -> Option<Self> {
-        let fits = !bytes.is_empty() && bytes.len() <= Self::MAX_LEN;
+        let fits = !bytes.is_empty() && bytes.len() <= Self::MAX_BYTES;
         InlineStr::visible(bytes).filter(|_| fits).map(SessionId)
     }
 
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn ses_02_text_that_cannot_be_an_id_is_none() {
-        let long = "a".repeat(SessionId::MAX_LEN + 1);
+        let long = "a".repeat(SessionId::MAX_BYTES + 1);
         for bad in ["", "a b", "a\tb", "ä", "a\u{7f}", &long] {
             assert_eq!(SessionId::parse(bad), None, "{bad:?}");
         }

@@ -21,7 +21,7 @@ mod write;
 pub use self::core::{
     Close, CloseReason, ConnectionId, Effects, StreamClosed, StreamCore, StreamParams, UnloggedCause,
 };
-pub use bind::{BindOutcome, BindStart};
+pub use bind::{BindOutcome, BindStart, MAX_BOUND_MESSAGES};
 pub use complete::complete;
 pub use fence::{Admission, Refused, StreamEnd};
 pub use log::{Log, Page, StreamStatus};

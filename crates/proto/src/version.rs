@@ -3,6 +3,7 @@
 //! Only this module compares versions. Other code calls one of the predicates below. Each is a pure function of the version
 //! (VER-10), and the truth table at the end of this file tests all of them.
 
+use crate::jsonrpc::code;
 use std::fmt;
 use std::str::FromStr;
 
@@ -150,8 +151,8 @@ impl Version {
     /// The code for a resource that does not exist (feature table, section 1; VER-12).
     pub const fn resource_not_found_code(self) -> i64 {
         match self.era() {
-            Era::Legacy => -32002,
-            Era::Modern => -32602,
+            Era::Legacy => code::RESOURCE_NOT_FOUND,
+            Era::Modern => code::INVALID_PARAMS,
         }
     }
 }

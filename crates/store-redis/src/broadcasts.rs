@@ -15,14 +15,14 @@ use tokio::time::{sleep, timeout};
 const MAX_BROADCASTS: usize = 10_000;
 const MAX_BROADCAST_BYTES: usize = 64 << 20;
 /// Broadcasts of one read.
-const MAX_READ: usize = 100;
+const MAX_READ_ENTRIES: usize = 100;
 /// The delay after a failed read.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
 
 /// The last broadcast of a server.
 pub(crate) async fn last(cluster: &Inner, keys: &ServerKeys) -> Result<BroadcastId, StoreError> {
     let mut call = SCRIPTS.broadcasts.call(&keys.broadcasts());
-    call.arg("").arg(MAX_READ);
+    call.arg("").arg(MAX_READ_ENTRIES);
     let mut reply = cluster.connection.run(&SCRIPTS.broadcasts, &call).await?;
     Ok(BroadcastId(reply.text()?.into()))
 }
@@ -38,7 +38,7 @@ impl StoreInner {
     async fn next_broadcasts(&self, after: &BroadcastId) -> Result<Next, StoreError> {
         let after = if after.0.is_empty() { "0-0" } else { &after.0 };
         let mut call = SCRIPTS.broadcasts.call(&self.keys.broadcasts());
-        call.arg(after).arg(MAX_READ);
+        call.arg(after).arg(MAX_READ_ENTRIES);
         let mut reply = Reply::of_array(self.cluster.connection.run_raw(&SCRIPTS.broadcasts, &call).await?)?;
         let outcome = reply.text()?;
         let last = BroadcastId(reply.text()?.into());

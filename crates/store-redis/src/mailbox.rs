@@ -14,7 +14,7 @@ use tokio::time::sleep;
 /// A read blocks up to this time for mail.
 const READ_TIMEOUT: Duration = Duration::from_secs(1);
 /// Messages of one read.
-const MAX_READ: usize = 16;
+const MAX_READ_ENTRIES: usize = 16;
 /// The delay between two attempts to connect.
 const RETRY_DELAY: Duration = Duration::from_millis(200);
 
@@ -81,7 +81,7 @@ async fn next(
     timeout: Duration,
 ) -> Result<Vec<Mail>, StoreError> {
     let mut read = cmd("XREAD");
-    read.arg("COUNT").arg(MAX_READ);
+    read.arg("COUNT").arg(MAX_READ_ENTRIES);
     if let Some(wait) = wait {
         read.arg("BLOCK").arg(wait.as_millis() as u64);
     }

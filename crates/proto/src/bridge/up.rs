@@ -174,14 +174,12 @@ pub enum ErrorReply {
 
 /// The reply for a client with the capabilities `client`.
 pub fn error(method: &str, error: RpcError, client: ClientCapabilities) -> ErrorReply {
-    const RESOURCE_NOT_FOUND: i64 = -32002;
-    const URL_ELICITATION_REQUIRED: i64 = -32042;
     match error.code {
-        RESOURCE_NOT_FOUND if method == "resources/read" => ErrorReply::Error(RpcError {
+        code::RESOURCE_NOT_FOUND if method == "resources/read" => ErrorReply::Error(RpcError {
             code: code::INVALID_PARAMS,
             ..error
         }),
-        URL_ELICITATION_REQUIRED if allows_input_required(method) => match urls(&error) {
+        code::URL_ELICITATION_REQUIRED if allows_input_required(method) => match urls(&error) {
             None => ErrorReply::Error(upstream(error)),
             Some(_) if !client.elicitation_url => {
                 let message = "the server asked the user to open a URL, which this client did not declare";

@@ -17,6 +17,10 @@ pub mod code {
     pub const INVALID_PARAMS: i64 = -32602;
     /// The server failed.
     pub const INTERNAL_ERROR: i64 = -32603;
+    /// A resource does not exist (revisions with sessions).
+    pub const RESOURCE_NOT_FOUND: i64 = -32002;
+    /// The user must open URLs before the call is repeated (2025-11-25).
+    pub const URL_ELICITATION_REQUIRED: i64 = -32042;
     /// A header differs from the mirrored part of the body (2026-07-28).
     pub const HEADER_MISMATCH: i64 = -32020;
     /// The client lacks a capability that the call needs (2026-07-28).
@@ -83,7 +87,7 @@ pub fn write_result(out: &mut Vec<u8>, id: &RequestId, result: &[u8]) {
 }
 
 /// The bytes that [`write_result`] writes around the id and the result.
-pub const RESULT_FRAME: usize = 33;
+pub const RESULT_ENVELOPE_BYTES: usize = 33;
 
 /// Writes a successful response with the `result` that `write` appends.
 pub fn write_result_with<T>(out: &mut Vec<u8>, id: &RequestId, write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
@@ -210,7 +214,7 @@ mod tests {
         assert_eq!(
             text(|out| {
                 write_result(out, &RequestId::from(7), b"{}");
-                assert_eq!(out.len(), RESULT_FRAME + 1 + 2);
+                assert_eq!(out.len(), RESULT_ENVELOPE_BYTES + 1 + 2);
             }),
             r#"{"jsonrpc":"2.0","id":7,"result":{}}"#
         );

@@ -23,8 +23,8 @@ pub struct BindStart {
     pub max: usize,
 }
 
-/// Limit of the messages of one bind.
-const MAX_BOUND_MESSAGES: usize = 64;
+/// The largest number of messages of one bind.
+pub const MAX_BOUND_MESSAGES: usize = 64;
 
 /// The result of a bind.
 #[derive(Clone, Debug, PartialEq, Eq)]

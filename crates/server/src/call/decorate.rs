@@ -120,11 +120,11 @@ pub(crate) fn error(error: &RpcError) -> Cow<'_, RpcError> {
         code::UNSUPPORTED_VERSION,
     ];
     let reserved = (-32099..=-32020).contains(&error.code) && !ours.contains(&error.code);
-    if !reserved && ![-32002, -32042].contains(&error.code) {
+    if !reserved && ![code::RESOURCE_NOT_FOUND, code::URL_ELICITATION_REQUIRED].contains(&error.code) {
         return Cow::Borrowed(error);
     }
-    let said = json!({ "code": error.code, "data": error.data });
-    Cow::Owned(RpcError::internal(error.message.clone()).with_data(json!({ "upstream": said })))
+    let upstream = json!({ "code": error.code, "data": error.data });
+    Cow::Owned(RpcError::internal(error.message.clone()).with_data(json!({ "upstream": upstream })))
 }
 
 fn is_cacheable(method: &str) -> bool {

@@ -9,7 +9,7 @@ use crate::node::Node;
 use crate::node::telemetry;
 use bytes::Bytes;
 use http::StatusCode;
-use rethread_proto::jsonrpc::{RESULT_FRAME, RequestId, RpcError, code, write_error, write_result};
+use rethread_proto::jsonrpc::{RESULT_ENVELOPE_BYTES, RequestId, RpcError, code, write_error, write_result};
 use rethread_proto::mrtr;
 use rethread_proto::refusal::stateless_status;
 use rethread_proto::sse::{self, EncodeMessage};
@@ -84,7 +84,7 @@ impl EncodeMessage for SessionReply<'_> {
     /// Exact for a result: a stored reply wastes no byte.
     fn size(&self) -> usize {
         match &self.reply {
-            Ok(result) => result.len() + self.id.as_json().len() + RESULT_FRAME,
+            Ok(result) => result.len() + self.id.as_json().len() + RESULT_ENVELOPE_BYTES,
             Err(_) => 160,
         }
     }

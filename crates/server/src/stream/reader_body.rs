@@ -12,7 +12,8 @@ use bytes::Bytes;
 use rethread_proto::Version;
 use rethread_proto::event_id::Seq;
 use rethread_proto::stream::{
-    ConnectionId, Framing, Input, Reader, ReaderStart, RemoteRead, Step, StreamClosed, StreamParams, TakeOutcome,
+    ConnectionId, Framing, Input, MAX_BOUND_MESSAGES, Reader, ReaderStart, RemoteRead, Step, StreamClosed,
+    StreamParams, TakeOutcome,
 };
 use rethread_store::{Page, ReadLimit, ReaderToken, StoreError, StoreFuture, StreamKey, Watch};
 use std::future::Future;
@@ -20,9 +21,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-
-/// Push messages that one connection binds at a time.
-const MAX_BOUND_MESSAGES: usize = 64;
 
 /// The session of a connection.
 pub(crate) trait ConnectionHost: Send + Sync {

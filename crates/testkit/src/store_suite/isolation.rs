@@ -91,7 +91,7 @@ pub async fn foreign_key_reads_nothing<H: Harness>(harness: &H) {
 /// by prefix or case-folded.
 pub async fn similar_names_do_not_collide<H: Harness>(harness: &H) {
     let store = harness.fresh(Retention::default()).await;
-    let long = "s".repeat(SessionId::MAX_LEN);
+    let long = "s".repeat(SessionId::MAX_BYTES);
     let sessions = [
         key("a", "bc", "s"),
         key("ab", "c", "s"),

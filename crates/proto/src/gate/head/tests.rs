@@ -291,7 +291,7 @@ fn http_03_a_post_must_be_json() {
 /// SES-02, SES-04: an id that cannot be ours is an unknown session, not a bad request.
 #[test]
 fn ses_02_malformed_session_header_is_admitted_as_malformed() {
-    let long = "a".repeat(SessionId::MAX_LEN + 1);
+    let long = "a".repeat(SessionId::MAX_BYTES + 1);
     let id = |text| SessionHeader::Id(SessionId::parse(text).unwrap());
     let table: [(&[&str], SessionHeader); 9] = [
         (&[], SessionHeader::Absent),
