@@ -38,7 +38,7 @@ impl McpService {
             .map_err(|reason| io::Error::other(Refusal::new(reason).error().to_string()))?;
         let session = Arc::clone(&connection.session);
         let (lines, waiting) = mpsc::channel(inner.node.limits.queued_lines().max(1));
-        let reader = Lines {
+        let reader = LineReader {
             inner,
             lines: lines.clone(),
             stateless: HashMap::new(),
@@ -63,7 +63,7 @@ async fn write(mut output: impl AsyncWrite + Unpin, mut lines: mpsc::Receiver<By
     Ok(())
 }
 
-struct Lines<'a> {
+struct LineReader<'a> {
     inner: &'a Arc<Server>,
     lines: mpsc::Sender<Bytes>,
     /// Stateless requests under way: on this transport a notification cancels them.
@@ -71,7 +71,7 @@ struct Lines<'a> {
     tasks: JoinSet<()>,
 }
 
-impl Lines<'_> {
+impl LineReader<'_> {
     async fn read(
         mut self,
         mut input: impl AsyncBufRead + Unpin,

@@ -16,6 +16,22 @@ use rethread_proto::stream::{Close, ReaderStart, ResumePlan, plan};
 use rethread_store::{Batch, Event, StoreError, StreamInfo, StreamKey, StreamStatus};
 use std::sync::Arc;
 
+/// A planned resume of a stream that this node writes.
+struct ResumeRequest {
+    ordinal: Ordinal,
+    /// The last event that the client has seen.
+    after: Seq,
+    /// Events after the cursor are lost, and the client must be notified.
+    gap: bool,
+    /// The connection begins with the refresh (D4).
+    refresh: bool,
+    /// The stream, if it is in memory.
+    live: Option<Arc<Stream>>,
+    found: StreamStatus,
+    /// The epoch of the writer, if the stream is not in memory.
+    epoch: u64,
+}
+
 impl Session {
     /// A new stream for the answers to `calls`.
     pub(crate) fn open_call_stream(self: &Arc<Self>, calls: &[RequestId]) -> Arc<Stream> {
@@ -255,15 +271,15 @@ impl Session {
                     Some(_) => self.epoch,
                     None => self.take_over_push_stream(id.ordinal, &mut found).await?,
                 };
-                let opened = self.resume(
-                    id.ordinal,
+                let opened = self.resume(ResumeRequest {
+                    ordinal: id.ordinal,
                     after,
                     gap,
-                    refresh && !refreshed,
-                    live.clone(),
+                    refresh: refresh && !refreshed,
+                    live: live.clone(),
                     found,
                     epoch,
-                );
+                });
                 if let Some(stream) = live.filter(|stream| stream.last_unlogged() != unlogged) {
                     // More messages went out without ids before the reader was attached. The next resume announces them.
                     stream.close_reader(self.close());
@@ -324,17 +340,16 @@ impl Session {
         }
     }
 
-    #[allow(clippy::too_many_arguments)] // the plan of a resume, and the stream
-    fn resume(
-        self: &Arc<Self>,
-        ordinal: Ordinal,
-        after: Seq,
-        gap: bool,
-        refresh: bool,
-        live: Option<Arc<Stream>>,
-        found: StreamStatus,
-        epoch: u64,
-    ) -> GetConnection {
+    fn resume(self: &Arc<Self>, request: ResumeRequest) -> GetConnection {
+        let ResumeRequest {
+            ordinal,
+            after,
+            gap,
+            refresh,
+            live,
+            found,
+            epoch,
+        } = request;
         let kind = ordinal.kind();
         let oldest = found.first_kept;
         let stream = live.unwrap_or_else(|| Stream::adopt(self.stream_owner_in(epoch), ordinal, found));
