@@ -9,7 +9,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Identity {
-    /// The owner of everything that the caller opens.
+    /// The principal: the sessions and streams of the caller belong to it.
     pub principal: Principal,
     /// The name of the provider.
     pub provider: Arc<str>,

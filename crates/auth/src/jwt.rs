@@ -55,7 +55,7 @@ struct JwtHeader {
     crit: Option<Value>,
 }
 
-/// The outcome of a look at the keys of a provider.
+/// The result of a verification with the keys of a provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verification {
     /// The token is verified, or refused for good.

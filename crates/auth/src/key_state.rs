@@ -31,9 +31,9 @@ pub struct KeyState {
 pub enum UnknownKid {
     /// Fetch the set, and look again.
     Fetch,
-    /// The set was fetched a moment ago, and has no such key.
+    /// The set was fetched within the cooldown, and has no such key.
     Refuse,
-    /// The last fetch failed, so nobody knows.
+    /// The last fetch failed, so the key may exist.
     Unavailable,
 }
 

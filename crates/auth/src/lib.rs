@@ -27,6 +27,6 @@ pub use jwt::{JwtRules, UnverifiedJwt, Verification};
 pub use key_set::{KeySet, NotAKeySet};
 pub use key_state::{KeyState, KeyTiming, UnknownKid};
 pub use policy::{AllowEntry, Endpoint, ServerPolicy, ToolPattern};
-pub use static_tokens::{MIN_TOKEN_CHARS, NewToken, STATIC_PROVIDER, StaticTokens, TokenDigest};
+pub use static_tokens::{MIN_TOKEN_CHARS, NewToken, NotADigest, STATIC_PROVIDER, StaticTokens, TokenDigest};
 pub use token_file::{TokenFileError, parse_token_file};
 pub use token_tag::{TagKey, TokenTag};

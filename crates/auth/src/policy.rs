@@ -30,7 +30,7 @@ pub struct ServerPolicy {
 }
 
 impl ServerPolicy {
-    /// Every caller with these scopes may use the server.
+    /// A policy that admits every caller with these scopes.
     pub fn new(scopes: Scopes) -> Self {
         ServerPolicy {
             scopes,
@@ -38,7 +38,7 @@ impl ServerPolicy {
         }
     }
 
-    /// Only these principals may.
+    /// Admits only these principals.
     #[must_use]
     pub fn with_allowed(mut self, allow: Option<Vec<AllowEntry>>) -> Self {
         self.allow = allow;

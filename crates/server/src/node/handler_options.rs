@@ -29,7 +29,7 @@ impl Default for HandlerOptions {
 }
 
 impl HandlerOptions {
-    /// The transport does everything that it can.
+    /// The options of a server: the transport handles every message that it can.
     pub fn new() -> Self {
         HandlerOptions::default()
     }

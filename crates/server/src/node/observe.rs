@@ -42,7 +42,7 @@ pub trait Observe: Send + Sync + 'static {
 pub struct SessionFacts<'a> {
     /// The tag of its id.
     pub tag: Tag,
-    /// Its owner.
+    /// The principal that opened it.
     pub principal: &'a Principal,
     /// The negotiated revision.
     pub version: Version,

@@ -8,7 +8,7 @@ pub enum SessionEnd {
     Deleted,
     /// It was not used for too long.
     Idle,
-    /// The token of its owner has expired.
+    /// The token of its principal has expired.
     TokenExpired,
     /// Another node has ended it, or the store has lost it.
     EndedElsewhere,

@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 
 /// The version of the format.
 pub(crate) const VERSION: u32 = 1;
-/// The sessions of one page, unless the query says otherwise.
+/// The default number of sessions of one page.
 const DEFAULT_LIMIT: usize = 100;
 
 /// Which sessions a [`Snapshot`] lists, and how many. Change the default with [`with`](Self::with).
@@ -21,7 +21,7 @@ pub struct Query {
     pub state: Option<SessionState>,
     /// Only sessions with this text in their tag, client name or subject, in any case.
     pub text: Option<String>,
-    /// The longest list.
+    /// The maximum number of sessions.
     pub limit: usize,
     /// Only sessions after this one: [`Snapshot::next`] of the page before.
     pub after: Option<Tag>,
@@ -70,7 +70,7 @@ pub struct Snapshot {
     /// The time of the snapshot.
     #[serde(serialize_with = "moment")]
     pub now: Wall,
-    /// The numbers of the whole endpoint, whatever the query says.
+    /// The numbers of the whole endpoint, independent of the query.
     pub totals: Totals,
     /// The sessions.
     pub sessions: Vec<SessionSnapshot>,
@@ -100,7 +100,7 @@ pub struct Totals {
 pub struct SessionSnapshot {
     /// The name of the session for operators. Nobody can use the session with it.
     pub tag: Tag,
-    /// Its owner. `None`: anonymous.
+    /// The principal that opened it. `None`: anonymous.
     pub principal: Option<Principal>,
     /// The negotiated revision.
     #[serde(serialize_with = "revision")]
@@ -182,7 +182,7 @@ pub struct Changes {
     pub changed: Vec<SessionSnapshot>,
     /// Sessions that were opened and have ended since. The last 256 are known.
     pub brief: Vec<(Tag, Option<Principal>)>,
-    /// Sessions that have ended, with their owners.
+    /// Sessions that have ended, with their principals.
     pub ended: Vec<(Tag, Option<Principal>)>,
 }
 
