@@ -383,7 +383,7 @@ impl Handler for Relay {
 
     async fn on_notification(&self, notification: Notification, peer: &Peer) {
         if let Some(session) = self.down_session(peer.id()) {
-            return session.notified(notification.method()).await;
+            return session.handle_notification(notification.method()).await;
         }
         let Some(child) = self.session_child(peer.id()) else {
             return;

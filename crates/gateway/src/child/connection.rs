@@ -2,7 +2,7 @@
 
 use super::kind::ChildKind;
 use super::label::ChildLabel;
-use super::pool::{ChildId, Place};
+use super::pool::{ChildId, ChildPermit};
 use super::router::{MessageRouter, OverflowPolicy};
 use super::spawner::ChildSpawner;
 use super::supervisor::Supervisor;
@@ -79,7 +79,7 @@ impl ChildConnection {
     /// Starts a process. [`ChildPool::start`](super::ChildPool::start) calls this.
     pub(super) fn start(
         spawner: &ChildSpawner,
-        place: Place,
+        place: ChildPermit,
         kind: ChildKind,
         overflow: OverflowPolicy,
     ) -> io::Result<SpawnedChild> {

@@ -27,13 +27,13 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, oneshot};
 
-/// The owner of a running child: it knows who needs the child, and can give it up.
+/// The owner of a running child: it knows who needs the child, and can release it.
 pub(crate) trait ChildOwner: Send + Sync {
     /// `None` if the child is needed now, otherwise the last moment in which it was needed.
     fn unneeded_since(&self) -> Option<Instant>;
 
-    /// Takes the child out of its place and stops it, unless it is needed after all. Returns whether it is stopped.
-    fn give_up(&self, cause: StopCause) -> bool;
+    /// Releases the child and stops it, unless it is needed after all. Returns whether it is stopped.
+    fn release(&self, cause: StopCause) -> bool;
 }
 
 /// A child to be started.
@@ -107,23 +107,23 @@ struct RunningEntry {
 type RunningChildParts = (ChildId, Option<Arc<dyn Upstream>>, Option<Arc<dyn ChildOwner>>);
 
 enum Grant {
-    Place(Place),
+    Permit(ChildPermit),
     Spare(SpawnedChild),
 }
 
 /// A place below `max_children`. Free again when dropped, so the process is reaped first.
-pub(crate) struct Place {
+pub(crate) struct ChildPermit {
     id: ChildId,
     pool: Weak<PoolShared>,
 }
 
-impl Place {
+impl ChildPermit {
     pub(super) fn id(&self) -> ChildId {
         self.id
     }
 }
 
-impl Drop for Place {
+impl Drop for ChildPermit {
     fn drop(&mut self) {
         if let Some(pool) = self.pool.upgrade() {
             let mut entries = pool.state.lock();
@@ -136,9 +136,11 @@ impl Drop for Place {
     }
 }
 
-impl std::fmt::Debug for Place {
+impl std::fmt::Debug for ChildPermit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Place").field("id", &self.id).finish_non_exhaustive()
+        f.debug_struct("ChildPermit")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
     }
 }
 
@@ -226,7 +228,7 @@ impl ChildPool {
             let grant = receiver.await.unwrap_or(Err(Refused::Busy));
             drop(waiting);
             match grant {
-                Ok(Grant::Place(place)) => {
+                Ok(Grant::Permit(place)) => {
                     let spawner = pool.spawner.for_caller(&start.principal);
                     return Ok(ChildConnection::start(&spawner, place, start.kind, start.overflow)?.into());
                 }
@@ -347,7 +349,7 @@ impl PoolShared {
         match action {
             Action::Grant(waiter, id) => {
                 let place = self.place(id);
-                self.answer(waiter, Ok(Grant::Place(place)));
+                self.answer(waiter, Ok(Grant::Permit(place)));
             }
             Action::Claim(waiter, id) => {
                 let spare = self.state.lock().spares.remove(&id);
@@ -359,7 +361,7 @@ impl PoolShared {
             Action::Stop(id, cause) => {
                 let owner = self.state.lock().running.get(&id).map(|entry| entry.owner.clone());
                 let owner = owner.and_then(|owner| owner.upgrade());
-                if owner.is_some_and(|owner| !owner.give_up(cause)) {
+                if owner.is_some_and(|owner| !owner.release(cause)) {
                     self.state.lock().state.stop_declined(id);
                 }
             }
@@ -371,8 +373,8 @@ impl PoolShared {
         }
     }
 
-    fn place(self: &Arc<Self>, id: ChildId) -> Place {
-        Place {
+    fn place(self: &Arc<Self>, id: ChildId) -> ChildPermit {
+        ChildPermit {
             id,
             pool: Arc::downgrade(self),
         }
@@ -386,7 +388,7 @@ impl PoolShared {
     }
 
     /// Spawns a process that gets no message until a client claims it.
-    fn start_spare(self: &Arc<Self>, place: Place) {
+    fn start_spare(self: &Arc<Self>, place: ChildPermit) {
         let id = place.id;
         let started = ChildConnection::start(&self.spawner, place, ChildKind::Spare, OverflowPolicy::Wait);
         let spare = match started {

@@ -1,7 +1,7 @@
 //! One process, the leader of its own process group. It ends together with everything it has started (GW-08).
 
 use super::guardian::{GuardedGroup, Guardian, signal_group};
-use super::pool::Place;
+use super::pool::ChildPermit;
 use super::table::ChildTable;
 use rustix::process::Signal;
 use std::io;
@@ -23,7 +23,7 @@ pub(super) struct ChildProcess {
     /// The process group, which has the pid of the child.
     pub(super) group: u32,
     guarded: GuardedGroup,
-    _place: Place,
+    _place: ChildPermit,
 }
 
 /// The gateway's ends of a child's pipes.
@@ -35,7 +35,7 @@ pub(super) struct ChildPipes {
 
 impl ChildProcess {
     /// Takes a child that leads its own process group and has three pipes.
-    pub(super) fn new(mut child: Child, place: Place, guardian: &Guardian) -> io::Result<(Self, ChildPipes)> {
+    pub(super) fn new(mut child: Child, place: ChildPermit, guardian: &Guardian) -> io::Result<(Self, ChildPipes)> {
         let missing = || io::Error::other("the child has no pipes");
         let group = child.id().ok_or_else(missing)?;
         let pipes = ChildPipes {

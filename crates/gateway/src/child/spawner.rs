@@ -1,7 +1,7 @@
 //! Starts the processes of one server.
 
 use super::guardian::Guardian;
-use super::pool::Place;
+use super::pool::ChildPermit;
 use super::process::{ChildPipes, ChildProcess};
 use crate::settings::{IdentitySetting, ServerSettings};
 use rethread::Principal;
@@ -43,7 +43,7 @@ impl ChildSpawner {
 
     /// Starts a child. Only the operator sets its command line, environment and working directory (GW-10). The identity of the
     /// caller is the exception that the operator asks for. A zero byte, which a variable cannot have, is an error here.
-    pub(super) fn spawn(&self, place: Place) -> io::Result<(ChildProcess, ChildPipes)> {
+    pub(super) fn spawn(&self, place: ChildPermit) -> io::Result<(ChildProcess, ChildPipes)> {
         let server = &*self.server;
         let inherited = std::env::vars_os().filter(|(name, _)| server.inherit_env.includes(name));
         let mut command = Command::new(&server.command);

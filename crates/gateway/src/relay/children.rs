@@ -32,8 +32,9 @@ impl Relay {
             Lease::new(self.0.pool.clone(), caller.clone(), params, grace)
         };
         if caller.is_anonymous() && !self.0.shares_anonymous {
-            static TOLD: Once = Once::new();
-            TOLD.call_once(|| tracing::info!("clients without a token share no process; `share = true` changes that"));
+            static LOGGED: Once = Once::new();
+            LOGGED
+                .call_once(|| tracing::info!("clients without a token share no process; `share = true` changes that"));
             return Ok((new(), false));
         }
         let (name, version) = facts.name_and_version();

@@ -74,8 +74,8 @@ impl DownSession {
         bridge_metrics::dropped(&self.server, Translation::Down, what);
     }
 
-    /// Drops a notification of the client: a modern server gets none.
-    pub(super) async fn notified(&self, method: &str) {
+    /// Handles a notification of the client. A modern server gets none.
+    pub(super) async fn handle_notification(&self, method: &str) {
         match method {
             "notifications/initialized" => self.listen().await,
             _ => self.count(Dropped::Notification),

@@ -3,13 +3,13 @@
 //! A call that may ask its client holds its child alone, because nothing in a question of a child names the call. Other calls
 //! share a child. A lease without use has no children, and starts them again.
 
-mod hub;
 mod leased;
 mod queue;
 mod slots;
+mod subscriptions;
 
-pub(super) use hub::Subscription;
 pub(super) use leased::LeaseUse;
+pub(super) use subscriptions::Subscription;
 
 use super::bridge_metrics;
 use super::tool_list::{self, ToolList};
@@ -19,7 +19,6 @@ use crate::settings::BridgeSettings;
 use crate::task::{self, AbortOnDrop};
 use crate::upstream::{LifeEvent, StopCause, UnsolicitedMessage, Upstream, UpstreamUse, bounded};
 use bytes::Bytes;
-use hub::Hub;
 use leased::Levels;
 use parking_lot::Mutex;
 use queue::SlotQueue;
@@ -30,6 +29,7 @@ use serde_json::{Value, json};
 use slots::SlotId;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
+use subscriptions::LeaseSubscriptions;
 use tokio::sync::{Mutex as AsyncMutex, OnceCell};
 
 /// How long a child may take to answer a small request of the gateway itself.
@@ -52,7 +52,7 @@ pub(super) struct Lease {
     initialize_params: Bytes,
     cancel_grace: Duration,
     slots: SlotQueue<LeaseCell>,
-    hub: Arc<Hub>,
+    subscriptions: Arc<LeaseSubscriptions>,
     /// One change of the subscribed URIs at a time.
     subscribing: AsyncMutex<()>,
     tools: AsyncMutex<Option<Arc<ToolList>>>,
@@ -90,7 +90,7 @@ impl Lease {
             initialize_params,
             cancel_grace,
             slots: SlotQueue::new(limit),
-            hub: Arc::default(),
+            subscriptions: Arc::default(),
             subscribing: AsyncMutex::default(),
             tools: AsyncMutex::default(),
             backoff: Mutex::default(),
@@ -113,7 +113,7 @@ impl Lease {
 
     /// Whether it has no child and no subscription.
     pub(super) fn is_vacant(&self) -> bool {
-        self.slots.len() == 0 && self.hub.is_empty()
+        self.slots.len() == 0 && self.subscriptions.is_empty()
     }
 
     pub(super) fn count(&self, what: Dropped) {
@@ -235,7 +235,7 @@ impl Lease {
         if child.capabilities["resources"]["subscribe"] != true {
             return;
         }
-        for uri in self.hub.uris() {
+        for uri in self.subscriptions.uris() {
             let refused = subscribe(&child.connection, "resources/subscribe", &uri).await;
             if let Err(error) = refused {
                 tracing::warn!(server = self.server(), %error, "started child refuses a subscription");
@@ -284,7 +284,7 @@ impl Lease {
             subscribe: capability("resources", "subscribe"),
         };
         let _turn = self.subscribing.lock().await;
-        let (subscription, first) = self.hub.add(filter.honour(offered));
+        let (subscription, first) = self.subscriptions.add(filter.honour(offered));
         let guard = ListenGuard {
             lease: Arc::clone(self),
             subscription,
@@ -317,7 +317,7 @@ impl Lease {
         if let Some(child) = cell.get() {
             let now = self.created.elapsed();
             self.backoff.lock().record_crash(now, child.started.elapsed());
-            self.hub.end();
+            self.subscriptions.end();
         }
     }
 
@@ -359,7 +359,7 @@ impl Drop for ListenGuard {
         let lease = Arc::clone(&self.lease);
         task::spawn(async move {
             let _turn = lease.subscribing.lock().await;
-            let still_used = lease.hub.uris();
+            let still_used = lease.subscriptions.uris();
             for uri in unused.iter().filter(|uri| !still_used.contains(uri)) {
                 for child in lease.children() {
                     let _ = subscribe(&child.connection, "resources/unsubscribe", uri).await; // nobody listens any more
@@ -390,13 +390,13 @@ impl ChildOwner for LeaseChildOwner {
     fn unneeded_since(&self) -> Option<Instant> {
         let (lease, connection) = (self.lease.upgrade()?, self.connection.upgrade()?);
         // The last child of a lease with a subscription is needed.
-        if !lease.hub.is_empty() && lease.slots.len() == 1 {
+        if !lease.subscriptions.is_empty() && lease.slots.len() == 1 {
             return None;
         }
         connection.unused_since()
     }
 
-    fn give_up(&self, cause: StopCause) -> bool {
+    fn release(&self, cause: StopCause) -> bool {
         let (Some(lease), Some(connection)) = (self.lease.upgrade(), self.connection.upgrade()) else {
             return true;
         };
@@ -435,7 +435,7 @@ async fn receive(
                     if change == Change::Tools {
                         *lease.tools.lock().await = None;
                     }
-                    lease.hub.report(&change);
+                    lease.subscriptions.report(&change);
                 }
                 None if method == "notifications/message" => {
                     lease.count(Dropped::Log);

@@ -208,7 +208,7 @@ impl ChildOwner for SessionChild {
         self.unneeded_since(slot.live_child()?)
     }
 
-    fn give_up(&self, cause: StopCause) -> bool {
+    fn release(&self, cause: StopCause) -> bool {
         let Ok(mut slot) = self.slot.try_lock() else {
             return false; // a request has just got the child
         };

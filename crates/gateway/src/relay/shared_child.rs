@@ -165,7 +165,7 @@ impl ChildOwner for SharedChild {
         slot.live_child()?.child.connection.unused_since()
     }
 
-    fn give_up(&self, cause: StopCause) -> bool {
+    fn release(&self, cause: StopCause) -> bool {
         let Ok(mut slot) = self.slot.try_lock() else {
             return false; // a request has just got the child
         };

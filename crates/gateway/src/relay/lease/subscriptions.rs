@@ -11,7 +11,7 @@ const WAITING: FilterLimits = FilterLimits::new(256, 64 << 10);
 
 /// The subscriptions of one lease.
 #[derive(Default)]
-pub(super) struct Hub {
+pub(super) struct LeaseSubscriptions {
     state: Mutex<HubState>,
 }
 
@@ -31,14 +31,14 @@ struct Listener {
     changed: Arc<Notify>,
 }
 
-/// One subscription. Dropping it removes it from the hub.
+/// One subscription. Dropping it removes it from the lease.
 pub(crate) struct Subscription {
-    hub: Arc<Hub>,
+    subscriptions: Arc<LeaseSubscriptions>,
     id: u64,
     changed: Arc<Notify>,
 }
 
-impl Hub {
+impl LeaseSubscriptions {
     /// Adds a subscription. Returns the URIs that no other one has.
     pub(super) fn add(self: &Arc<Self>, filter: Filter) -> (Subscription, Vec<Box<str>>) {
         let changed = Arc::new(Notify::new());
@@ -61,7 +61,7 @@ impl Hub {
         };
         state.listeners.insert(id, listener);
         let subscription = Subscription {
-            hub: Arc::clone(self),
+            subscriptions: Arc::clone(self),
             id,
             changed,
         };
@@ -100,7 +100,7 @@ impl Subscription {
     pub(crate) async fn next(&self) -> Option<Vec<Change>> {
         loop {
             {
-                let mut state = self.hub.state.lock();
+                let mut state = self.subscriptions.state.lock();
                 let listener = state.listeners.get_mut(&self.id)?;
                 if !listener.pending.is_empty() {
                     return Some(listener.pending.take());
@@ -115,7 +115,7 @@ impl Subscription {
 
     /// Removes the URIs that a child refused. Returns the filter that remains.
     pub(super) fn remove_uris(&self, refused: &[Box<str>]) -> Filter {
-        let mut state = self.hub.state.lock();
+        let mut state = self.subscriptions.state.lock();
         release(&mut state.uris, refused);
         let Some(listener) = state.listeners.get_mut(&self.id) else {
             return Filter::default();
@@ -126,7 +126,7 @@ impl Subscription {
 
     /// Ends the subscription. Returns the URIs that nobody has any more.
     pub(super) fn close(&self) -> Vec<Box<str>> {
-        let mut state = self.hub.state.lock();
+        let mut state = self.subscriptions.state.lock();
         match state.listeners.remove(&self.id) {
             Some(listener) => release(&mut state.uris, &listener.filter.uris),
             None => Vec::new(),
@@ -173,42 +173,42 @@ mod tests {
     /// 4.1: the first subscription of a URI subscribes, and the last one unsubscribes.
     #[tokio::test]
     async fn line_4_1_uris_are_counted() {
-        let hub = Arc::new(Hub::default());
-        let (one, first) = hub.add(filter(true, &["a:1", "a:2"]));
+        let subscriptions = Arc::new(LeaseSubscriptions::default());
+        let (one, first) = subscriptions.add(filter(true, &["a:1", "a:2"]));
         assert_eq!(first.len(), 2);
-        let (two, first) = hub.add(filter(false, &["a:2", "a:3"]));
+        let (two, first) = subscriptions.add(filter(false, &["a:2", "a:3"]));
         assert_eq!(first, [uri("a:3")]);
         assert_eq!(one.close(), [uri("a:1")]);
         assert!(one.close().is_empty());
         assert_eq!(two.remove_uris(&[uri("a:3")]).uris, [uri("a:2")]);
-        let mut uris = hub.uris();
+        let mut uris = subscriptions.uris();
         uris.sort();
         assert_eq!(uris, [uri("a:2")]);
         drop(two);
-        assert!(hub.is_empty() && hub.uris().is_empty());
+        assert!(subscriptions.is_empty() && subscriptions.uris().is_empty());
     }
 
     /// SUB-08: equal changes are merged, each goes to every matching subscription, and the end comes after them.
     #[tokio::test]
     async fn sub_08_changes_reach_every_matching_subscription_once() {
-        let hub = Arc::new(Hub::default());
-        let (one, _) = hub.add(filter(true, &["a:1"]));
-        let (two, _) = hub.add(filter(false, &["a:1"]));
+        let subscriptions = Arc::new(LeaseSubscriptions::default());
+        let (one, _) = subscriptions.add(filter(true, &["a:1"]));
+        let (two, _) = subscriptions.add(filter(false, &["a:1"]));
         for change in [
             Change::Tools,
             Change::Tools,
             Change::Updated("a:1".into()),
             Change::Prompts,
         ] {
-            hub.report(&change);
+            subscriptions.report(&change);
         }
         assert_eq!(
             one.next().await.unwrap(),
             [Change::Tools, Change::Updated("a:1".into())]
         );
         assert_eq!(two.next().await.unwrap(), [Change::Updated("a:1".into())]);
-        hub.report(&Change::Tools);
-        hub.end();
+        subscriptions.report(&Change::Tools);
+        subscriptions.end();
         assert_eq!(one.next().await.unwrap(), [Change::Tools]);
         assert_eq!((one.next().await, two.next().await), (None, None));
     }
