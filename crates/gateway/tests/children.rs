@@ -7,6 +7,8 @@
 
 #[path = "children/admin.rs"]
 mod admin;
+#[path = "children/admin_actions.rs"]
+mod admin_actions;
 #[path = "children/admin_page.rs"]
 mod admin_page;
 #[path = "children/answer_rows.rs"]
