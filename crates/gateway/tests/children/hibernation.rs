@@ -14,7 +14,7 @@ const AFTER_IDLE: Duration = Duration::from_millis(1500);
 const LONG_IDLE: &str = "--child-idle 1500ms";
 /// Longer than [`LONG_IDLE`], and the checks of the pool.
 const AFTER_LONG_IDLE: Duration = Duration::from_secs(4);
-const PATIENCE: Duration = Duration::from_secs(15);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A gateway whose children are stopped after 300 ms, without the child of its probe.
 async fn started(behavior: &str) -> Gateway {
@@ -23,7 +23,7 @@ async fn started(behavior: &str) -> Gateway {
 
 async fn started_with(behavior: &str, option: &str) -> Gateway {
     let gateway = gateway_with(behavior).option(option).record_messages().start();
-    gateway.wait_for_children(0, PATIENCE).await;
+    gateway.wait_for_children(0, RESPONSE_TIMEOUT).await;
     gateway
 }
 
@@ -50,7 +50,7 @@ async fn gw_20_idle_child_is_stopped_and_session_continues() {
         .response()
         .await;
     let first = session.child_pid().await;
-    gateway.wait_for_children(0, PATIENCE).await;
+    gateway.wait_for_children(0, RESPONSE_TIMEOUT).await;
     gateway.wait_for_log("child hibernated").await;
     assert!(!gateway.log().contains("cause=\"max_children\""), "{}", gateway.log());
     // A notification starts no child.
@@ -84,7 +84,7 @@ async fn gw_20_hibernations_are_not_crashes() {
     let session = gateway.client().open_session(LATEST).await;
     for _ in 0..4 {
         session.child_pid().await;
-        gateway.wait_for_children(0, PATIENCE).await;
+        gateway.wait_for_children(0, RESPONSE_TIMEOUT).await;
     }
     let asked = Instant::now();
     session.child_pid().await;
@@ -96,7 +96,7 @@ async fn assert_keeps_child<T>(gateway: &Gateway, need: T) {
     tokio::time::sleep(AFTER_LONG_IDLE).await;
     assert_eq!(gateway.children().len(), 1, "{}", gateway.log());
     drop(need);
-    gateway.wait_for_children(0, PATIENCE).await;
+    gateway.wait_for_children(0, RESPONSE_TIMEOUT).await;
 }
 
 #[tokio::test]
@@ -106,7 +106,7 @@ async fn gw_20_each_need_alone_keeps_the_child() {
     let session = gateway.client().open_session(LATEST).await;
     let answer = session.call_tool(1, "slow", json!({ "ms": 4000 })).await;
     assert_eq!(tool_result(&answer)["pid"], session.first_pid(), "{answer}");
-    gateway.wait_for_children(0, PATIENCE).await;
+    gateway.wait_for_children(0, RESPONSE_TIMEOUT).await;
     // A GET stream.
     let session = gateway.client().open_session(LATEST).await;
     assert_keeps_child(&gateway, session.listen().await).await;
@@ -121,7 +121,7 @@ async fn gw_20_each_need_alone_keeps_the_child() {
     tokio::time::sleep(AFTER_LONG_IDLE).await;
     assert_eq!(gateway.children().len(), 1, "{}", gateway.log());
     session.call(2, "resources/unsubscribe", uri).await.response().await;
-    gateway.wait_for_children(0, PATIENCE).await;
+    gateway.wait_for_children(0, RESPONSE_TIMEOUT).await;
     // A question that outlives its call.
     let session = gateway.client().open_session(LATEST).await;
     let answer = session.call_tool(1, "ask-without-waiting", json!({})).await;
@@ -129,7 +129,7 @@ async fn gw_20_each_need_alone_keeps_the_child() {
     tokio::time::sleep(AFTER_LONG_IDLE).await;
     assert_eq!(gateway.children().len(), 1, "{}", gateway.log());
     session.delete().await;
-    gateway.wait_for_children(0, PATIENCE).await;
+    gateway.wait_for_children(0, RESPONSE_TIMEOUT).await;
     // An `/sse` connection.
     let mut sse = gateway.client().get("/sse").await;
     let endpoint = sse.next().await.unwrap().as_str().unwrap().to_owned();
@@ -150,19 +150,19 @@ async fn gw_20_each_need_alone_keeps_the_child() {
 async fn gw_20_get_starts_the_child_again_in_the_background() {
     let gateway = started("legacy").await;
     let session = gateway.client().open_session(LATEST).await;
-    gateway.wait_for_children(0, PATIENCE).await;
+    gateway.wait_for_children(0, RESPONSE_TIMEOUT).await;
     let stream = session.listen().await;
     assert_eq!(stream.status, StatusCode::OK);
-    gateway.wait_for_children(1, PATIENCE).await;
+    gateway.wait_for_children(1, RESPONSE_TIMEOUT).await;
     drop(stream);
-    gateway.wait_for_children(0, PATIENCE).await;
+    gateway.wait_for_children(0, RESPONSE_TIMEOUT).await;
 }
 
 #[tokio::test]
 async fn gw_20_never_keeps_the_child() {
     for option in ["--child-idle never", "--restore expire"] {
         let gateway = gateway_with("legacy").option(option).option("--max-children 1").start();
-        gateway.wait_for_children(0, PATIENCE).await;
+        gateway.wait_for_children(0, RESPONSE_TIMEOUT).await;
         let session = gateway.client().open_session(LATEST).await;
         tokio::time::sleep(AFTER_IDLE).await;
         assert_eq!(
@@ -178,15 +178,17 @@ async fn gw_20_explicit_time_ends_an_expiring_session_with_its_child() {
     let gateway = gateway_with("legacy")
         .option("--restore expire --child-idle 300ms")
         .start();
-    gateway.wait_for_children(0, PATIENCE).await;
+    gateway.wait_for_children(0, RESPONSE_TIMEOUT).await;
     let session = gateway.client().open_session(LATEST).await;
-    gateway.wait_for_children(0, PATIENCE).await;
+    gateway.wait_for_children(0, RESPONSE_TIMEOUT).await;
     let ended = async {
         while session.call(1, "tools/list", json!({})).await.status != StatusCode::NOT_FOUND {
             tokio::time::sleep(SECOND / 10).await;
         }
     };
-    tokio::time::timeout(PATIENCE, ended).await.expect("the session ends");
+    tokio::time::timeout(RESPONSE_TIMEOUT, ended)
+        .await
+        .expect("the session ends");
 }
 
 /// GW-20: the session ends if its next child speaks another version.
@@ -195,7 +197,7 @@ async fn gw_20_other_version_of_the_next_child_ends_the_session() {
     let gateway = started("legacy,older-each-time").await;
     let session = gateway.client().open_session(LATEST).await;
     assert_eq!(session.version(), "2025-11-25");
-    gateway.wait_for_children(0, PATIENCE).await;
+    gateway.wait_for_children(0, RESPONSE_TIMEOUT).await;
     let answer = session.call_tool(1, "echo", json!({})).await;
     assert!(
         answer["error"]["message"].as_str().unwrap().contains("ended"),
@@ -206,7 +208,9 @@ async fn gw_20_other_version_of_the_next_child_ends_the_session() {
             tokio::time::sleep(SECOND / 10).await;
         }
     };
-    tokio::time::timeout(PATIENCE, ended).await.expect("the session ends");
+    tokio::time::timeout(RESPONSE_TIMEOUT, ended)
+        .await
+        .expect("the session ends");
     gateway.client().open_session(LATEST).await;
 }
 
@@ -278,7 +282,7 @@ async fn gw_22_spare_is_claimed_and_sees_the_client() {
         .start();
     // The process waits 2 s before it reads: a claim of one that has waited already is quick.
     gateway.wait_for_log("Ctrl-C stops it").await;
-    gateway.wait_for_children(1, PATIENCE).await;
+    gateway.wait_for_children(1, RESPONSE_TIMEOUT).await;
     tokio::time::sleep(3 * SECOND).await;
     let asked = Instant::now();
     let session = gateway.client().open_session(LATEST).await;
@@ -287,18 +291,18 @@ async fn gw_22_spare_is_claimed_and_sees_the_client() {
     let received = received_by(&gateway, session.child_pid().await);
     assert_eq!(received[0].0, "initialize", "a spare has received no message");
     assert_eq!(received[0].1["clientInfo"]["own"], "words");
-    gateway.wait_for_children(2, PATIENCE).await; // the next spare
+    gateway.wait_for_children(2, RESPONSE_TIMEOUT).await; // the next spare
 }
 
 #[tokio::test]
 async fn gw_22_spare_that_exits_is_replaced() {
     let gateway = gateway_with("legacy").option("--spare 1").start();
     gateway.wait_for_log("child exited").await; // the process of the probe
-    gateway.wait_for_children(1, PATIENCE).await;
+    gateway.wait_for_children(1, RESPONSE_TIMEOUT).await;
     let first = gateway.children()[0].pid;
     crate::gateway::kill(first, rustix::process::Signal::KILL);
     let replaced = wait_until(
-        PATIENCE,
+        RESPONSE_TIMEOUT,
         || matches!(&gateway.children()[..], [one] if one.pid != first),
     );
     assert!(replaced.await, "{:?}\n{}", gateway.children(), gateway.log());
@@ -331,7 +335,11 @@ async fn gw_24_hibernated_child_meets_no_broken_pipe() {
     let session: Session = gateway.client().open_session(LATEST).await;
     session.child_pid().await;
     let complete = || gateway.log().matches("exit output was read to its end").count();
-    assert!(wait_until(PATIENCE, || complete() >= 2).await, "{}", gateway.log());
+    assert!(
+        wait_until(RESPONSE_TIMEOUT, || complete() >= 2).await,
+        "{}",
+        gateway.log()
+    );
     assert!(!gateway.log().contains("broken pipe"), "{}", gateway.log());
     // Its last notifications reach the session, which lives on.
     let mut stream = session.listen().await;
@@ -350,7 +358,7 @@ async fn gw_26_lines_of_children_have_their_fields() {
     gateway.wait_for_log("child hibernated").await;
     session.child_pid().await;
     session.delete().await;
-    gateway.wait_for_children(0, PATIENCE).await;
+    gateway.wait_for_children(0, RESPONSE_TIMEOUT).await;
     let log = gateway.log();
     let lines: Vec<Value> = log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     let fields_of = |phrase: &str| {
