@@ -5,12 +5,14 @@ mod incarnation;
 mod lease;
 pub mod mail;
 mod members;
+mod repair;
 mod route;
 
 pub use forward::{Claim, Delivery, Execution, ExecutionStep, Forward, ForwardStep};
 pub use incarnation::{Incarnation, ReaderToken};
 pub use lease::{LeaseClock, LeaseError, LeaseKeeper, LeaseRequest, MemberAction, RenewedLease};
 pub use members::{Liveness, Members};
+pub use repair::OpenStream;
 pub use route::{
     AnswerPlace, CallPlace, NodePlace, SessionPlace, SessionViews, any_other_node, place_of_answer, place_of_parked,
     places_of_notification,

@@ -5,13 +5,13 @@ use crate::cluster::random_token;
 use crate::reply::unexpected;
 use crate::scripts::SCRIPTS;
 use crate::sessions::draw_ordinals;
-use crate::store::{RedisStore, StoreInner, digest};
+use crate::store::{RedisStore, StoreInner, check_number, digest};
 use bytes::Bytes;
 use redis::cmd;
 use rethread_store::{
     BindRequest, Bound, BroadcastId, ClusterEvents, ClusterStore, Enqueued, Incarnation, MailId, MailboxStatus,
-    Membership, OpenViews, OrdinalBlock, Page, Principal, PushMessage, PushQueueLimits, ReadLimit, ReaderToken,
-    RemotePosition, Renewal, Seq, SessionKey, Signal, StoreError, StoreFuture, StreamKey, StreamStatus,
+    Membership, OpenViews, Ordinal, OrdinalBlock, Page, Principal, PushMessage, PushQueueLimits, ReadLimit,
+    ReaderToken, RemotePosition, Renewal, Seq, SessionKey, Signal, StoreError, StoreFuture, StreamKey, StreamStatus,
 };
 use std::time::Duration;
 
@@ -72,6 +72,16 @@ impl StoreInner {
         let mut remove = cmd("HDEL");
         remove.arg(format!("{}:v", self.keys.session(session))).arg(epoch);
         self.cluster.connection.command(&remove).await.map(drop)
+    }
+
+    async fn restore_view(&self, key: &SessionKey, epoch: u64, gets: &[Ordinal]) -> Result<BroadcastId, StoreError> {
+        let mut call = self.call(&SCRIPTS.restore_view, digest(key));
+        call.arg(check_number(epoch)?);
+        for ordinal in gets {
+            call.arg(ordinal.0);
+        }
+        let mut reply = self.run(&SCRIPTS.restore_view, &call).await?;
+        Ok(BroadcastId(reply.text()?.into()))
     }
 
     async fn draw_epoch(&self, key: &SessionKey) -> Result<u64, StoreError> {
@@ -159,6 +169,16 @@ impl ClusterStore for RedisStore {
     fn close_view(&self, key: &SessionKey, epoch: u64) -> StoreFuture<Result<(), StoreError>> {
         let key = key.clone();
         self.later(move |store| async move { store.close_view(&key, epoch).await })
+    }
+
+    fn restore_view(
+        &self,
+        key: &SessionKey,
+        epoch: u64,
+        gets: Vec<Ordinal>,
+    ) -> StoreFuture<Result<BroadcastId, StoreError>> {
+        let key = key.clone();
+        self.later(move |store| async move { store.restore_view(&key, epoch, &gets).await })
     }
 
     fn claim(&self, key: &SessionKey, from: Option<&Incarnation>) -> StoreFuture<Result<Incarnation, StoreError>> {

@@ -76,6 +76,7 @@ scripts! {
     load: "prelude" "load";
     update: "prelude" "lifecycle" "update";
     views: "prelude" "views";
+    restore_view: "prelude" "draw" "restore_view";
     owner: "prelude" "owner";
     enqueue: "prelude" "enqueue";
     bind: "prelude" "stream" "bind";

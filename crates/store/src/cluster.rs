@@ -2,8 +2,8 @@
 //! broadcasts.
 
 use crate::{
-    Incarnation, Page, Principal, ReadLimit, ReaderToken, Seq, SessionKey, Signal, StoreError, StoreFuture, StreamInfo,
-    StreamKey, StreamStatus,
+    Incarnation, Ordinal, Page, Principal, ReadLimit, ReaderToken, Seq, SessionKey, Signal, StoreError, StoreFuture,
+    StreamInfo, StreamKey, StreamStatus,
 };
 use bytes::Bytes;
 use rethread_proto::clock::Wall;
@@ -65,6 +65,16 @@ pub trait ClusterStore: Send + Sync + 'static {
 
     /// Closes the view with this epoch. Its node gets no more wake-ups for it.
     fn close_view(&self, key: &SessionKey, epoch: u64) -> StoreFuture<Result<(), StoreError>>;
+
+    /// Restores the view of this node with this epoch in a store that may have lost its last writes: its entry, and the GETs
+    /// of this node. `gets` are all of them, oldest first. A GET that the store lacks becomes the newest one, and a GET that
+    /// is closed is removed. Returns the last broadcast that the queue has.
+    fn restore_view(
+        &self,
+        key: &SessionKey,
+        epoch: u64,
+        gets: Vec<Ordinal>,
+    ) -> StoreFuture<Result<BroadcastId, StoreError>>;
 
     /// Makes this node the owner of a session, if the owner is still `from`. The caller must know that `from` is dead
     /// or `None`. Returns the resulting owner.

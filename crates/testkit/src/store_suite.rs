@@ -216,6 +216,7 @@ macro_rules! __store_cases {
             res_06_attach_displaces_the_previous_reader
             waiting_writer_is_woken_by_the_reader
             newest_get_takes_messages
+            restored_view_has_its_entry_and_its_gets
             messages_move_to_the_next_get
             get_04_push_queue_collapses_and_is_bounded
             message_is_bound_once
@@ -233,8 +234,9 @@ pub mod cases {
         mail_arrives_in_order, mail_is_claimed_once, mailbox_counts_unclaimed_mail, message_is_bound_once,
         messages_move_to_the_next_get, missed_broadcasts_are_enqueued_once, newest_get_takes_messages,
         ordinals_of_nodes_do_not_overlap, owner_is_claimed_once, res_06_attach_displaces_the_previous_reader,
-        sessions_of_a_principal_are_counted, takeover_needs_a_new_epoch, updates_of_several_nodes_lose_nothing,
-        views_of_two_nodes_write_at_once, waiting_writer_is_woken_by_the_reader, writer_goes_on_after_lost_writes,
+        restored_view_has_its_entry_and_its_gets, sessions_of_a_principal_are_counted, takeover_needs_a_new_epoch,
+        updates_of_several_nodes_lose_nothing, views_of_two_nodes_write_at_once, waiting_writer_is_woken_by_the_reader,
+        writer_goes_on_after_lost_writes,
     };
     pub use super::concurrent::*;
     pub use super::fence::*;

@@ -7,11 +7,18 @@ use crate::node::Node;
 use crate::node::membership::boot_time;
 use crate::node::session_end::SessionEnd;
 use crate::node::telemetry;
-use crate::session::Session;
+use crate::session::{Session, Transport, orphan};
 use rethread_proto::clock::Mono;
 use rethread_proto::cluster::{LeaseError, LeaseRequest, MemberAction};
 use rethread_store::{ClusterEvent, ClusterEvents, Incarnation, MailboxStatus, StoreError, StoreFuture};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+/// Sessions that are read at the same time after an outage.
+const SESSIONS_AT_ONCE: usize = 32;
+/// The pause before a session is read again that the store could not read.
+const REPAIR_PAUSE: Duration = Duration::from_millis(250);
 
 pub(crate) fn start(server: &Arc<Server>) {
     let Some(cluster) = server.node.cluster() else { return };
@@ -161,20 +168,50 @@ async fn refresh(server: &Server, session: &Session) -> bool {
     }
 }
 
-/// Wake-ups may have been lost: every view and every stream is read once.
+/// Wake-ups may have been lost, and the store may have lost its last writes: every view and every stream is read once, and
+/// what the store lacks of them is restored.
 async fn read_everything_again(server: Arc<Server>) {
     telemetry::read_again();
     server.sessions.subscriptions.announce_everything();
     let mut sessions = Vec::new();
     server.sessions.for_each(|session| sessions.push(Arc::clone(session)));
+    sessions.retain(|session| session.transport != Transport::Lines); // the store does not know it
+    let mut reading = JoinSet::new();
     for session in sessions {
-        if !refresh(&server, &session).await {
-            return; // the store is gone again, and the next connection starts over
+        if reading.len() == SESSIONS_AT_ONCE {
+            reading.join_next().await;
         }
-        session.signals_lost();
-        for stream in session.live_streams() {
-            stream.recover_with_gap();
-            stream.refresh_remote_reader();
+        reading.spawn(read_session_again(Arc::clone(&server), session));
+    }
+    while reading.join_next().await.is_some() {}
+}
+
+/// Reads a session until the store has answered. The lease bounds the attempts: a session ends here when it has expired.
+async fn read_session_again(server: Arc<Server>, session: Arc<Session>) {
+    // Without wake-ups, the next connection starts over.
+    while !session.has_ended() && server.node.membership.has_wake_ups() {
+        if repair(&server, &session).await {
+            return;
         }
+        tokio::time::sleep(REPAIR_PAUSE).await;
+    }
+}
+
+/// False if the store cannot be read.
+async fn repair(server: &Server, session: &Arc<Session>) -> bool {
+    if !refresh(server, session).await {
+        return false;
+    }
+    if session.has_ended() || !session.is_kept() {
+        return true; // the store has no streams of a session that is bound to its connection
+    }
+    session.restore_view();
+    for stream in session.live_streams() {
+        stream.recover_with_gap();
+        stream.refresh_remote_reader();
+    }
+    match orphan::close_lost_ends(session).await {
+        Ok(()) | Err(StoreError::SessionGone) => true,
+        Err(error) => !error.is_outage(),
     }
 }

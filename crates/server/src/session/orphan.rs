@@ -3,6 +3,7 @@
 use super::Session;
 use crate::node::telemetry;
 use rethread_proto::Ordinal;
+use rethread_proto::cluster::OpenStream;
 use rethread_proto::event_id::{Seq, StreamKind};
 use rethread_proto::jsonrpc::{Message, Payload, RequestId, RpcError, error_message, parse};
 use rethread_store::{Batch, ClusterStore, Event, Incarnation, ReadLimit, Retain, StoreError, StreamKey, StreamStatus};
@@ -68,6 +69,26 @@ async fn writer(session: &Session, ordinal: Ordinal) -> Result<Option<Incarnatio
         Err(StoreError::UnknownStream) => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// The store may have lost the end of call streams that this process has finished. Each call without a stored answer gets an
+/// error, as after any other loss of an answer.
+pub(crate) async fn close_lost_ends(session: &Session) -> Result<(), StoreError> {
+    let Some(here) = session.node.membership.current() else {
+        return Ok(());
+    };
+    for ordinal in session.node.store.open_streams(&session.key).await? {
+        let writer = writer(session, ordinal).await?;
+        let stream = OpenStream {
+            kind: ordinal.kind(),
+            writer: writer.as_ref(),
+            is_live: session.live_stream_of(&session.stream_key(ordinal)).is_some(),
+        };
+        if stream.lacks_its_end(&here) {
+            close_orphan(session, ordinal, OrphanCause::Unstored).await?;
+        }
+    }
+    Ok(())
 }
 
 /// In a store with one member every open stream is left from an earlier process.

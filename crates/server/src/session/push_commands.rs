@@ -2,9 +2,10 @@
 
 use crate::stream::Stream;
 use parking_lot::{Mutex, MutexGuard};
+use rethread_proto::Ordinal;
 use rethread_proto::clock::Mono;
 use rethread_store::{BroadcastId, PushMessage, PushQueueLimits, StreamKey};
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use tokio::sync::Notify;
 
@@ -65,6 +66,8 @@ pub(super) struct State {
     messages: usize,
     bytes: usize,
     pub(super) is_running: bool,
+    /// GETs that the store may know, as far as the commands up to now have told it.
+    listening: HashSet<Ordinal>,
     /// Messages are on their way to the store, and no longer among the commands.
     is_enqueuing: bool,
     /// Since when messages wait in the store that a stream of this node could not take yet.
@@ -82,6 +85,8 @@ pub(super) enum Command {
     Listen(Arc<Stream>),
     /// Broadcasts may have been missed.
     CatchUp,
+    /// The store may have lost the view and its GETs, and broadcasts may have been missed.
+    Restore,
     /// A GET is closed.
     Unlisten(StreamKey),
     /// A GET does not take its messages.
@@ -115,9 +120,19 @@ impl State {
             // The GET ends before the store learns of it.
             self.commands
                 .retain(|other| !matches!(other, Command::Listen(stream) if stream.key == *key));
+            if !self.listening.contains(&key.ordinal) {
+                return; // the store does not know it: GETs that come and go during an outage leave nothing
+            }
+        }
+        if let Command::Listen(stream) = &command {
+            // The GET becomes the newest one now.
+            self.commands
+                .retain(|other| !matches!(other, Command::Listen(older) if older.key == stream.key));
         }
         let is_same = |other: &Command| match (&command, other) {
-            (Command::Bind, Command::Bind) | (Command::CatchUp, Command::CatchUp) => true,
+            (Command::Bind, Command::Bind)
+            | (Command::CatchUp, Command::CatchUp)
+            | (Command::Restore, Command::Restore) => true,
             (Command::Unlisten(key), Command::Unlisten(other)) => key == other,
             (Command::Demote(key), Command::Demote(other)) => key == other,
             _ => false,
@@ -125,6 +140,11 @@ impl State {
         if !self.commands.iter().any(is_same) {
             self.commands.push_back(command);
         }
+    }
+
+    /// The store will be told of these GETs.
+    pub(super) fn begin_listening(&mut self, gets: impl IntoIterator<Item = Ordinal>) {
+        self.listening.extend(gets);
     }
 
     /// Adds a message. Returns the number of older ones that were dropped.
@@ -166,6 +186,11 @@ impl State {
             return Some(Work::Enqueue(messages));
         }
         let command = self.commands.pop_front();
+        match &command {
+            Some(Command::Listen(stream)) => drop(self.listening.insert(stream.key.ordinal)),
+            Some(Command::Unlisten(key)) => drop(self.listening.remove(&key.ordinal)),
+            _ => {}
+        }
         self.is_running = command.is_some();
         command.map(Work::Other)
     }
@@ -179,6 +204,8 @@ pub(super) enum Work {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rethread_proto::{Principal, SessionId};
+    use rethread_store::SessionKey;
 
     #[test]
     fn d6_store_learns_of_every_message_and_of_every_thousandth_other_broadcast() {
@@ -214,5 +241,28 @@ mod tests {
         );
         assert_eq!(count(|command| matches!(command, Command::Bind)), 1);
         assert_eq!(state.commands.len(), MAX_WAITING_BROADCASTS + 2);
+    }
+
+    /// D13: the store did not learn of these GETs, so it need not learn of their end.
+    #[test]
+    fn d13_gets_that_come_and_go_during_an_outage_leave_no_commands() {
+        let mut state = State::default();
+        let unlisten = |ordinal| {
+            Command::Unlisten(StreamKey {
+                session: SessionKey {
+                    principal: Principal::anonymous(),
+                    session: SessionId::parse("one-session").expect("a session id"),
+                },
+                ordinal: Ordinal(ordinal),
+            })
+        };
+        state.begin_listening([Ordinal(2)]);
+        for ordinal in 1..=1_000 {
+            state.add(unlisten(2 * ordinal));
+        }
+        assert_eq!(state.commands.len(), 1);
+        assert!(matches!(state.next(), Some(Work::Other(Command::Unlisten(_)))));
+        state.add(unlisten(2));
+        assert!(state.commands.is_empty(), "the store has been told");
     }
 }

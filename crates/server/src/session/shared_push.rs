@@ -10,6 +10,7 @@ use super::push_commands::{Command, Work};
 use crate::node::telemetry;
 use crate::stream::Stream;
 use crate::stream::between_nodes::BindProgress;
+use rethread_proto::Ordinal;
 use rethread_proto::clock::Mono;
 use rethread_proto::push::Collapse;
 use rethread_proto::sse::Draft;
@@ -30,6 +31,8 @@ const ROOM_TIMEOUT: Duration = Duration::from_secs(1);
 const PUSH_STORED_TIMEOUT: Duration = Duration::from_millis(500);
 /// The pause before a command is repeated that the store could not take.
 const RETRY_PAUSE: Duration = Duration::from_millis(250);
+/// Attempts of one command: a minute. The lease ends long before, unless the store refuses this command only.
+const MAX_ATTEMPTS: usize = 240;
 
 impl Session {
     /// Whether the push queue of this session is in the store, for all nodes.
@@ -90,6 +93,13 @@ impl Session {
         }
     }
 
+    /// The store may have lost its last writes: the entry of this view, without which there are no wake-ups, and its GETs.
+    pub(crate) fn restore_view(self: &Arc<Self>) {
+        if self.has_shared_push() {
+            self.command(Command::Restore);
+        }
+    }
+
     /// GETs of dead nodes take no messages. The next newest GET does.
     pub(crate) async fn remove_dead_listeners(self: &Arc<Self>, died: &[Incarnation]) {
         let Some(cluster) = self.node.cluster().filter(|_| !self.push.streams().is_empty()) else {
@@ -124,6 +134,15 @@ impl Session {
         let was_waiting = self.shared_push.lock().waiting.take().is_some();
         if was_waiting {
             self.command(Command::Bind);
+        }
+    }
+
+    /// The store has failed to append to GETs. Finds out whether it works again.
+    pub(super) fn retry_unlogged_gets(self: &Arc<Self>) {
+        for stream in self.push.streams() {
+            if stream.is_unlogged() && stream.has_reader() {
+                self.listen_shared(&stream);
+            }
         }
     }
 
@@ -162,12 +181,30 @@ impl Session {
             }
             match work {
                 Work::Enqueue(messages) => self.enqueue_in_parts(cluster, messages).await,
-                Work::Other(command) => {
-                    if let Err(error) = self.run_push_command(cluster, command).await {
-                        self.store_answered(&Err::<(), _>(error));
-                    }
-                }
+                Work::Other(command) => self.run_until_stored(cluster, &command).await,
             }
+        }
+    }
+
+    /// Runs a command. The store must know which GETs are open, so those commands are repeated after an outage.
+    async fn run_until_stored(self: &Arc<Self>, cluster: &dyn ClusterStore, command: &Command) {
+        for _ in 0..MAX_ATTEMPTS {
+            let result = self.run_push_command(cluster, command).await;
+            match &result {
+                Err(error) if error.is_outage() && self.is_due(command) => telemetry::queue_not_stored(error),
+                _ => return self.store_answered(&result),
+            }
+            tokio::time::sleep(RETRY_PAUSE).await;
+        }
+    }
+
+    /// Whether the store must be told after an outage, too.
+    fn is_due(&self, command: &Command) -> bool {
+        match command {
+            Command::Listen(stream) => stream.has_reader() && !self.has_ended(),
+            Command::Restore => !self.has_ended(),
+            Command::Unlisten(_) => self.node.membership.holds(), // other nodes remove the GETs of a dead one
+            _ => false,
         }
     }
 
@@ -210,13 +247,17 @@ impl Session {
         }
     }
 
-    async fn run_push_command(&self, cluster: &dyn ClusterStore, command: Command) -> Result<(), StoreError> {
+    async fn run_push_command(
+        self: &Arc<Self>,
+        cluster: &dyn ClusterStore,
+        command: &Command,
+    ) -> Result<(), StoreError> {
         match command {
             Command::Enqueue(_) => {} // `State::next` makes work of them
             Command::Broadcast(id, messages) => {
                 let has_messages = !messages.is_empty();
-                let messages = messages.into_iter().map(|message| (id.clone(), message)).collect();
-                self.enqueue_broadcasts(cluster, &id, messages).await?;
+                let messages = messages.iter().map(|message| (id.clone(), message.clone())).collect();
+                self.enqueue_broadcasts(cluster, id, messages).await?;
                 if has_messages {
                     self.bind(cluster).await;
                 }
@@ -224,6 +265,11 @@ impl Session {
             Command::Listen(stream) => {
                 if stream.has_reader() {
                     let last = cluster.listen(&stream.key).await?;
+                    if stream.is_unlogged() {
+                        // It takes no more messages of the queue. Its client resumes it, now that the store works.
+                        stream.close_reader(self.close());
+                        return Ok(());
+                    }
                     self.catch_up_broadcasts(cluster, &last).await?;
                     self.bind(cluster).await;
                 }
@@ -233,11 +279,31 @@ impl Session {
                 self.catch_up_broadcasts(cluster, &last).await?;
                 self.bind(cluster).await;
             }
-            Command::Unlisten(stream) => cluster.unlisten(&stream).await?,
-            Command::Demote(stream) => cluster.demote(&stream).await?,
+            Command::Restore => {
+                let last = cluster.restore_view(&self.key, self.epoch, self.open_gets()).await?;
+                if !self.push.streams().is_empty() {
+                    self.catch_up_broadcasts(cluster, &last).await?;
+                    self.bind(cluster).await;
+                }
+            }
+            Command::Unlisten(stream) => cluster.unlisten(stream).await?,
+            Command::Demote(stream) => cluster.demote(stream).await?,
             Command::Bind => self.bind(cluster).await,
         }
         Ok(())
+    }
+
+    /// The open GETs, which the store is told of, oldest first.
+    fn open_gets(self: &Arc<Self>) -> Vec<Ordinal> {
+        let streams = self.push.streams();
+        let ordinals = streams.iter().map(|stream| stream.key.ordinal);
+        self.shared_push.lock().begin_listening(ordinals);
+        // After that, a GET that is closed tells the store. A GET that was closed before has not.
+        let (open, closed): (Vec<_>, Vec<_>) = streams.iter().partition(|stream| stream.has_reader());
+        for stream in closed {
+            self.unlisten_shared(stream);
+        }
+        open.iter().map(|stream| stream.key.ordinal).collect()
     }
 
     /// Moves waiting messages to the GETs of this node. The store moves them only to the newest GET of the session.

@@ -155,6 +155,7 @@ impl Session {
     pub(crate) fn sweep(self: &Arc<Self>, now: Mono) {
         if self.has_shared_push() {
             self.demote_stalled(now, self.node.timing.stall);
+            self.retry_unlogged_gets();
         } else {
             self.push.pass_over_stalled(now, self.node.timing.stall);
             self.update_stored_queue(true);

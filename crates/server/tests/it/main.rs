@@ -36,6 +36,7 @@ mod sessions;
 mod slow_readers;
 mod snapshot;
 mod stdio;
+mod store_loss;
 mod strangers;
 mod strangers_questions;
 mod subscriptions;

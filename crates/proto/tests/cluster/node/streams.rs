@@ -4,7 +4,7 @@ use super::calls::Origin;
 use super::{Node, Shared};
 use crate::client::{ConnectionNumber, ToClient};
 use crate::store::{Failure, Op, Outcome, Reply, ReplyKind};
-use rethread_proto::cluster::Incarnation;
+use rethread_proto::cluster::{Incarnation, OpenStream};
 use rethread_proto::event_id::IdPrefix;
 use rethread_proto::sse::Draft;
 use rethread_proto::stream::{
@@ -226,15 +226,19 @@ impl Node {
     /// because its writer lives.
     pub(super) fn close_lost_ends(&mut self) {
         self.ask(Op::OpenStreams, |node, shared, outcome| {
-            let here = node.incarnation();
+            let Some(here) = node.incarnation() else { return };
             let open = match outcome {
                 Ok(Reply::Open(open)) => open,
                 Err(Failure::Store) if node.view.is_some() => return node.close_lost_ends(),
                 _ => return,
             };
             for (ordinal, writer) in open {
-                let is_own = Some(writer) == here && ordinal.kind() == StreamKind::Call;
-                if is_own && !node.streams.contains_key(&ordinal) {
+                let stream = OpenStream {
+                    kind: ordinal.kind(),
+                    writer: Some(&writer),
+                    is_live: node.streams.contains_key(&ordinal),
+                };
+                if stream.lacks_its_end(&here) {
                     node.unsealed.push(ordinal);
                 }
             }

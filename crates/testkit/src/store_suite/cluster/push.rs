@@ -112,6 +112,50 @@ pub async fn newest_get_takes_messages<H: Harness>(harness: &H) {
     assert_eq!(texts(&bind(&a, &old, request(1, 1, 64)).await), ["message 5"]);
 }
 
+/// A store that has lost its last writes gets back the entry of a view and its GETs. GETs that it has keep their order.
+pub async fn restored_view_has_its_entry_and_its_gets<H: Harness>(harness: &H) {
+    let Some(([a, mut b], session)) = nodes(harness).await else {
+        return;
+    };
+    let epoch = b.store.open(&session).await.expect("the session exists").record.epoch;
+    let [closed, open, newest, lost] = [2, 4, 6, 8].map(|ordinal| get(&session, ordinal));
+    b.cluster().listen(&closed).await.expect("the session exists");
+    b.cluster().listen(&open).await.expect("the session exists");
+    a.cluster().listen(&newest).await.expect("the session exists");
+    let restored = b.cluster().restore_view(&session, epoch, vec![open.ordinal]).await;
+    restored.expect("the session exists");
+    enqueue(&a, &session, vec![message(1)]).await;
+    assert_eq!(
+        texts(&bind(&a, &newest, request(1, 1, 64)).await),
+        ["message 1"],
+        "nothing was lost, so the newest GET is the same"
+    );
+    a.cluster().unlisten(&newest).await.expect("the session exists");
+    a.cluster().listen(&newest).await.expect("the session exists");
+    let later = epoch + 5; // the store has lost the draw and the entry
+    let gets = vec![open.ordinal, lost.ordinal];
+    let restored = b.cluster().restore_view(&session, later, gets).await;
+    restored.expect("the session exists");
+    let views = a.cluster().views(&session).await.expect("the session exists");
+    assert!(views.open.contains(&(later, b.me.clone())), "{views:?}");
+    assert_eq!(views.last_epoch, later);
+    enqueue(&a, &session, vec![message(2)]).await;
+    push_waiting(&mut b, &session).await;
+    assert_eq!(texts(&bind(&b, &lost, request(2, 1, 64)).await), ["message 2"]);
+
+    for key in [&lost, &newest] {
+        let node = if key == &lost { &b } else { &a };
+        node.cluster().unlisten(key).await.expect("the session exists");
+    }
+    enqueue(&a, &session, vec![message(3)]).await;
+    assert_eq!(bind(&b, &closed, request(2, 1, 64)).await, Bound::default(), "removed");
+    assert_eq!(texts(&bind(&b, &open, request(2, 1, 64)).await), ["message 3"]);
+
+    b.store.end(&session).await.expect("the session exists");
+    let ended = b.cluster().restore_view(&session, later, Vec::new()).await;
+    assert!(matches!(ended, Err(StoreError::SessionGone)), "{ended:?}");
+}
+
 /// The next GET takes over from a stalled GET and from a GET of a dead node.
 pub async fn messages_move_to_the_next_get<H: Harness>(harness: &H) {
     let Some(([mut a, mut b], session)) = nodes(harness).await else {
