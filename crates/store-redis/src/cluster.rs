@@ -32,6 +32,8 @@ pub(crate) struct Inner {
     pub(crate) connector: Arc<Connector>,
     pub(crate) connection: Connection,
     promises: Promises,
+    /// The id of this process. It stays the same when the process joins again.
+    pub(crate) process: Box<str>,
     /// The name of this process in the store. Before the process joins, a name that is never a member.
     pub(crate) identity: watch::Sender<Incarnation>,
     pub(crate) membership: tokio::sync::Mutex<SharedMembership>,
@@ -59,6 +61,7 @@ impl RedisCluster {
             connector,
             connection,
             promises,
+            process: random_token().into(),
             identity: watch::Sender::new(Incarnation::new(0, random_u32())),
             membership: tokio::sync::Mutex::default(),
             replaced: watch::Sender::new(false),

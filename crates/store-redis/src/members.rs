@@ -100,9 +100,25 @@ async fn wait(
 /// The membership of this process, which all its servers share.
 #[derive(Debug, Default)]
 pub(crate) struct SharedMembership {
-    current: Option<Membership>,
+    current: Option<JoinedMembership>,
     /// Servers that have joined and not left. The last one to leave releases the lease.
     servers: usize,
+}
+
+/// A membership, and the moment of its `now`.
+#[derive(Clone, Debug)]
+struct JoinedMembership {
+    membership: Membership,
+    received: Instant,
+}
+
+impl JoinedMembership {
+    /// A server may join later than the first one of its process.
+    fn at_this_time(self) -> Membership {
+        let mut membership = self.membership;
+        membership.now = membership.now + self.received.elapsed();
+        membership
+    }
 }
 
 impl Inner {
@@ -110,20 +126,21 @@ impl Inner {
     pub(crate) async fn join(&self, previous: Option<&Incarnation>) -> Result<Membership, StoreError> {
         let mut shared = self.membership.lock().await;
         let joined = match &shared.current {
-            Some(current) if Some(&current.incarnation) != previous => Ok(current.clone()),
-            _ => self.join_again().await,
+            Some(current) if Some(&current.membership.incarnation) != previous => Ok(current.clone()),
+            _ => self.join_again(previous).await,
         };
         let joined = joined.inspect_err(|error| self.note_replaced(error))?;
         if previous.is_none() {
             shared.servers += 1;
         }
         shared.current = Some(joined.clone());
-        Ok(joined)
+        Ok(joined.at_this_time())
     }
 
-    /// Joins under a new incarnation.
-    async fn join_again(&self) -> Result<Membership, StoreError> {
-        let (member, shared_secret) = self.add_member().await?;
+    /// Joins under a new incarnation, after `previous` of this process.
+    async fn join_again(&self, previous: Option<&Incarnation>) -> Result<JoinedMembership, StoreError> {
+        let (member, shared_secret, now) = self.add_member(previous).await?;
+        let received = Instant::now();
         let secret = self.options.secret.unwrap_or(shared_secret);
         self.identity.send_replace(member.clone());
         let ready = async {
@@ -135,7 +152,8 @@ impl Inner {
             return Err(error);
         }
         self.reconnected(); // the watches are registered under the old name
-        Ok(Membership::new(member, self.options.lease, secret))
+        let membership = Membership::new(member, self.options.lease, secret, now);
+        Ok(JoinedMembership { membership, received })
     }
 
     fn note_replaced(&self, error: &StoreError) {
@@ -144,7 +162,7 @@ impl Inner {
         }
     }
 
-    async fn add_member(&self) -> Result<(Incarnation, [u8; 32]), StoreError> {
+    async fn add_member(&self, previous: Option<&Incarnation>) -> Result<(Incarnation, [u8; 32], Wall), StoreError> {
         let (mut born, mut secret) = ([0; 16], [0; 32]);
         fill_random(&mut born);
         fill_random(&mut secret);
@@ -152,9 +170,11 @@ impl Inner {
         call.arg(self.skew()).arg(format!("{:08x}", random_u32()));
         call.arg(millis(self.options.lease)).arg(self.node_id());
         call.arg(hex(&born)).arg(hex(&secret));
+        call.arg(&*self.process).arg(previous.map_or("", Incarnation::as_str));
         let mut reply = self.connection.run(&SCRIPTS.join, &call).await?;
         let member = reply.member()?.ok_or_else(unexpected)?;
-        Ok((member, parse_secret(&reply.text()?).ok_or_else(unexpected)?))
+        let secret = parse_secret(&reply.text()?).ok_or_else(unexpected)?;
+        Ok((member, secret, Wall::from_millis(reply.number()?)))
     }
 
     fn node_id(&self) -> &str {
@@ -165,6 +185,7 @@ impl Inner {
         let mut call = SCRIPTS.member.call(&self.keys.members());
         call.arg(self.skew()).arg(action).arg(member.as_str());
         call.arg(millis(self.options.lease)).arg(self.node_id());
+        call.arg(&*self.process);
         self.connection.run(&SCRIPTS.member, &call).await
     }
 
@@ -212,7 +233,7 @@ impl Inner {
             return Ok(());
         }
         self.release_lease(member).await?;
-        if (shared.current.as_ref()).is_some_and(|joined| joined.incarnation == *member) {
+        if (shared.current.as_ref()).is_some_and(|joined| joined.membership.incarnation == *member) {
             shared.current = None;
         }
         Ok(())

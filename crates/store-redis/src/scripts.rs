@@ -83,8 +83,8 @@ scripts! {
     listen: "prelude" "listen";
     publish: "publish";
     broadcasts: "broadcasts";
-    join: "join";
-    member: "member";
+    join: "names" "join";
+    member: "names" "member";
     deliver: "deliver";
     claim_mail: "claim_mail";
     remove_mail: "claim_mail";

@@ -165,15 +165,18 @@ pub struct Membership {
     pub lease: Duration,
     /// A secret that all nodes share. It encrypts `requestState` and mail.
     pub secret: [u8; 32],
+    /// The time of the store.
+    pub now: Wall,
 }
 
 impl Membership {
     /// A membership.
-    pub const fn new(incarnation: Incarnation, lease: Duration, secret: [u8; 32]) -> Self {
+    pub const fn new(incarnation: Incarnation, lease: Duration, secret: [u8; 32], now: Wall) -> Self {
         Membership {
             incarnation,
             lease,
             secret,
+            now,
         }
     }
 }

@@ -1,6 +1,5 @@
--- Leases. KEYS[1] is the set of members. ARGV: 1 skew, 2 action, 3 member, 4 lease, 5 name or ''.
-local members, member = KEYS[1], ARGV[3]
-local names = members .. ':names'
+-- Leases. ARGV: 1 skew, 2 action, 3 member, 4 lease, 5 name or '', 6 id of the process.
+local member = ARGV[3]
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000) + tonumber(ARGV[1])
 -- Death is final: an expired lease is removed, and a removed one cannot be renewed. Redis allows this write when its
@@ -14,14 +13,12 @@ if ARGV[2] == 'leave' then
   redis.call('ZREM', members, member)
   if ARGV[5] ~= '' and redis.call('HGET', names, ARGV[5]) == member then
     redis.call('HDEL', names, ARGV[5])
+    redis.call('HDEL', processes, ARGV[5])
   end
   return { 'ok' }
 end
-if ARGV[5] ~= '' then
-  local newer = redis.call('HGET', names, ARGV[5])
-  if newer and newer ~= member then
-    return { 'replaced' }
-  end
+if ARGV[5] ~= '' and is_replaced(ARGV[5], member, ARGV[6]) then
+  return { 'replaced' }
 end
 if not holds then
   return { 'ended' }
