@@ -1,18 +1,18 @@
 //! The sealed `requestState` that a client carries for a call (MRTR-05).
 
 use crate::call::call_scope::StatelessScope;
+use crate::node::clock::wall_now;
 use crate::node::{Node, random};
 use rethread_proto::Principal;
 use rethread_proto::clock::Wall;
 use rethread_proto::jsonrpc::{Params, RpcError};
 use rethread_proto::mrtr::{self, Binding, Claims, Invalid, State};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Seals what the client will bring back, for this caller and these arguments only.
 pub(crate) fn seal(node: &Node, scope: &StatelessScope, state: State) -> Result<String, RpcError> {
     let claims = Claims {
         binding: binding(&scope.principal, scope.method.as_str(), &scope.params),
-        expires: Wall::from_millis(now().as_millis() + node.timing.question.as_millis() as u64),
+        expires: now(node) + node.timing.question,
         state,
     };
     let sealed = node.seal().seal(random(), &claims);
@@ -27,7 +27,7 @@ pub(crate) fn open(
     method: &str,
     params: &Params,
 ) -> Result<State, RpcError> {
-    let opened = node.seal().open(text, &binding(principal, method, params), now());
+    let opened = node.seal().open(text, &binding(principal, method, params), now(node));
     opened.map_err(refused)
 }
 
@@ -45,7 +45,7 @@ fn binding<'a>(principal: &'a Principal, method: &'a str, params: &Params) -> Bi
     }
 }
 
-fn now() -> Wall {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Wall::from_millis(since.as_millis() as u64)
+/// Nodes open the states of each other, so the time is that of the store. Their own clocks may differ.
+fn now(node: &Node) -> Wall {
+    node.membership.store_time().unwrap_or_else(wall_now)
 }

@@ -55,6 +55,7 @@ async fn ask_store(node: &Node, sent: Mono, request: LeaseRequest) -> Vec<Member
             let joined = cluster.join(previous.as_ref()).await;
             let joined = joined.map(|joined| {
                 node.share_secret(joined.secret);
+                node.membership.set_store_time(joined.now);
                 telemetry::node_joined(&joined.incarnation, joined.lease);
                 (joined.incarnation, joined.lease)
             });

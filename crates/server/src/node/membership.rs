@@ -4,7 +4,7 @@
 //! nobody else acts for it.
 
 use parking_lot::{Mutex, RwLock};
-use rethread_proto::clock::Mono;
+use rethread_proto::clock::{Mono, Wall};
 use rethread_proto::cluster::{LeaseError, LeaseKeeper, LeaseRequest, Liveness, MemberAction, Members, RenewedLease};
 use rethread_store::{ClusterStore, Incarnation, Renewal, StoreError};
 use std::sync::Arc;
@@ -24,6 +24,8 @@ pub(crate) struct Membership {
     lease_end: AtomicU64,
     current: RwLock<Option<Arc<Incarnation>>>,
     keeper: Mutex<LeaseKeeper>,
+    /// The time of the store when [`boot_time`] was zero, in milliseconds of the wall clock. Zero if it is not known.
+    store_epoch: AtomicU64,
     members: Mutex<Members>,
     /// Whether wake-ups arrive. Without them a view may be out of date.
     has_wake_ups: AtomicBool,
@@ -49,6 +51,7 @@ impl Membership {
             lease_end: AtomicU64::new(lease_end),
             current: RwLock::default(),
             keeper: Mutex::default(),
+            store_epoch: AtomicU64::new(0),
             members: Mutex::default(),
             has_wake_ups: AtomicBool::new(true),
             changed: Notify::new(),
@@ -61,6 +64,23 @@ impl Membership {
     pub(crate) fn holds(&self) -> bool {
         let end = self.lease_end.load(Ordering::Acquire);
         end == NEVER || boot_time().as_millis() < end
+    }
+
+    // ---- the clock of the store ----
+
+    /// The store has told its time just now. It is measured from there on with [`boot_time`], so that a step of the local wall
+    /// clock has no effect.
+    pub(crate) fn set_store_time(&self, now: Wall) {
+        let epoch = now.since(Wall::from_millis(boot_time().as_millis()));
+        self.store_epoch.store(epoch.as_millis() as u64, Ordering::Relaxed);
+    }
+
+    /// The time that all nodes share: that of the store. `None` if this process is the only member, or has not joined yet.
+    pub(crate) fn store_time(&self) -> Option<Wall> {
+        match self.store_epoch.load(Ordering::Relaxed) {
+            0 => None,
+            epoch => Some(Wall::from_millis(epoch.saturating_add(boot_time().as_millis()))),
+        }
     }
 
     // ---- the lease: see `LeaseKeeper` ----
@@ -93,10 +113,13 @@ impl Membership {
         sent: Mono,
         result: Result<Renewal, LeaseError>,
     ) -> Vec<MemberAction> {
-        let result = result.map(|renewal| RenewedLease {
-            sent,
-            live: renewal.live,
-            born: renewal.born,
+        let result = result.map(|renewal| {
+            self.set_store_time(renewal.now);
+            RenewedLease {
+                sent,
+                live: renewal.live,
+                born: renewal.born,
+            }
         });
         let mut members = self.members.lock();
         self.with_keeper(|keeper| keeper.renewed(member, boot_time(), result, &mut members))

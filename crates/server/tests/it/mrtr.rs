@@ -2,8 +2,12 @@
 
 use crate::support::{ScriptedHandler, V2025_11_25, as_principal, form, result_text};
 use rethread::{Limits, Timing};
+use rethread_store_redis::{RedisCluster, RedisOptions};
 use rethread_testkit::client::{Client, Reply};
+use rethread_testkit::redis_server::RedisServer;
 use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
 async fn call(client: &Client, id: u64, name: &str, more: Value) -> Reply {
@@ -279,6 +283,38 @@ async fn mrtr_05_request_state_needs_the_shared_key() {
         code_of(call(&stranger, 2, "own_input", answer).await).await,
         INVALID_PARAMS
     );
+}
+
+/// A client of a node on a store whose clock is ahead of the clock of the node.
+async fn client_of_a_store(redis: &RedisServer, prefix: &str, ahead: Duration) -> Client {
+    let skew = Arc::new(AtomicI64::new(ahead.as_millis() as i64));
+    let options = RedisOptions::parse(&format!("{}?prefix={prefix}:", redis.url())).unwrap();
+    let options = options.with_secret([7; 32]).with_skew(skew);
+    let cluster = RedisCluster::connect(options).await.unwrap();
+    let store = cluster.store("clocks").await.unwrap();
+    let (service, client) = ScriptedHandler::new().serve_with(|builder| builder.store(store));
+    service.join().await;
+    client
+}
+
+/// MRTR-05: the time of the store decides when a state expires. The clock of the node is an hour behind.
+#[tokio::test]
+async fn mrtr_05_request_state_expires_by_the_time_of_the_store() {
+    let Some(redis) = RedisServer::start() else { return };
+    let (hour, lifetime, minute) = (
+        Duration::from_secs(3600),
+        Timing::default().question,
+        Duration::from_secs(60),
+    );
+    let client = client_of_a_store(&redis, "now", hour).await;
+    let first = call(&client, 1, "own_input", json!({})).await.json().await;
+    let answer = json!({ "name": { "action": "accept", "content": { "name": "x" } } });
+    let before = client_of_a_store(&redis, "before", hour + lifetime - minute).await;
+    let accepted = call(&before, 2, "own_input", retry(&first, answer.clone())).await;
+    assert_eq!(result_text(&accepted.json().await), "state \"x\"");
+    let after = client_of_a_store(&redis, "after", hour + lifetime + minute).await;
+    let refused = call(&after, 2, "own_input", retry(&first, answer)).await;
+    assert_eq!(code_of(refused).await, INVALID_PARAMS);
 }
 
 #[tokio::test]
