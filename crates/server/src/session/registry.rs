@@ -158,13 +158,17 @@ impl Registry {
     pub(crate) fn suspend_all(&self) {
         let mut sessions = Vec::new();
         self.for_each(|session| sessions.push(Arc::clone(session)));
-        for session in sessions
-            .iter()
-            .filter(|session| session.transport == Transport::Streamable)
-        {
-            let push_streams = session.suspend();
-            self.suspended.lock().extend(push_streams);
-            self.remove(session, SessionEnd::LeaseLost);
+        for session in &sessions {
+            match session.transport {
+                Transport::Streamable => {
+                    let push_streams = session.suspend();
+                    self.suspended.lock().extend(push_streams);
+                    self.remove(session, SessionEnd::LeaseLost);
+                }
+                // Other nodes forward its messages to an incarnation that is dead. Its client reconnects after the EOF.
+                Transport::HttpSse => self.end(session, SessionEnd::LeaseLost).detach(),
+                Transport::Lines => {} // the store does not know it
+            }
         }
     }
 

@@ -1,5 +1,6 @@
 //! Two nodes on a real Redis that loses its last writes, or fails for a while.
 
+use crate::http_sse::HttpSseClient;
 use crate::support::{ScriptedHandler, V2025_06_18, V2025_11_25, form};
 use rethread::{Call, Context, Handler, HandlerOptions, McpService, Reply, RpcError, ServerInfo};
 use rethread_store_redis::{RedisCluster, RedisOptions};
@@ -194,4 +195,19 @@ async fn d6_get_that_is_closed_during_an_outage_takes_no_messages() {
     wait_for(&redis, &["ZCARD", &listeners], ":1").await;
     one.notifier().broadcast("notifications/second", json!({}));
     assert_eq!(next_method(&mut get).await, "\"notifications/second\"");
+}
+
+/// LEG-03: a session of 2024-11-05 ends with its connection. Other nodes cannot reach it after its node has lost its lease, so
+/// the client gets EOF and reconnects.
+#[tokio::test]
+async fn leg_03_session_of_a_node_without_a_lease_ends_with_its_connection() {
+    let Some(redis) = RedisServer::start() else { return };
+    let service = node(&redis, &ScriptedHandler::new()).await;
+    let mut connection = HttpSseClient::open(&Client::new(service.http_sse("/messages"))).await;
+    assert_eq!(redis.command(&["DEL", "rt:{nodes}"]).trim(), ":1");
+    let ended = tokio::time::timeout(REPAIR_TIMEOUT, connection.events.rest()).await;
+    assert!(ended.is_ok_and(|rest| rest.is_empty()), "the connection ends");
+    let post = json!({ "jsonrpc": "2.0", "id": 1, "method": "ping" });
+    service.join().await; // again
+    assert_eq!(connection.post(post).await, 404);
 }
