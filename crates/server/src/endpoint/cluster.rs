@@ -139,10 +139,14 @@ async fn read_events(mut events: ClusterEvents, server: Weak<Server>) {
                     stream.refresh_remote_reader();
                 }
             }
-            ClusterEvent::Disconnected => server.node.membership.set_wake_ups(false),
+            ClusterEvent::Disconnected => {
+                server.node.membership.set_wake_ups(false);
+            }
             ClusterEvent::Reconnected => {
-                server.node.membership.set_wake_ups(true);
-                telemetry::reconnected();
+                // The event also follows a join and a full channel.
+                if !server.node.membership.set_wake_ups(true) {
+                    telemetry::reconnected();
+                }
                 tokio::spawn(read_everything_again(server));
             }
             _ => {}

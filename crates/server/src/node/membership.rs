@@ -224,9 +224,9 @@ impl Membership {
         }
     }
 
-    /// Wake-ups arrive, or may be lost from now on.
-    pub(crate) fn set_wake_ups(&self, arrive: bool) {
-        self.has_wake_ups.store(arrive, Ordering::Release);
+    /// Wake-ups arrive, or may be lost from now on. Returns whether they arrived before.
+    pub(crate) fn set_wake_ups(&self, arrive: bool) -> bool {
+        self.has_wake_ups.swap(arrive, Ordering::AcqRel)
     }
 
     /// Whether views can be trusted without asking the store.
