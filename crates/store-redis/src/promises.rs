@@ -72,23 +72,30 @@ impl fmt::Display for Promises {
 pub(crate) async fn read(connector: &Connector, mode: &Mode, timeout: Duration) -> Result<Promises, ConnectError> {
     let mut wire = connector.commands().await.map_err(ConnectError::unreachable)?;
     let texts = match ask(&mut wire, &cmd("INFO"), timeout).await {
-        Ok(replies) => replies.into_iter().filter_map(text).collect::<Vec<_>>(),
+        Ok(replies) => replies
+            .into_iter()
+            .filter_map(|(server, reply)| Some((server, text(reply)?)))
+            .collect::<Vec<_>>(),
         Err(error) if error.code() == Some("NOPERM") => Vec::new(),
         Err(error) => return Err(ConnectError::unreachable(error)),
     };
     if texts.is_empty() {
         tracing::warn!("the server does not show its settings; noeviction and persistence are not checked");
     }
-    let infos: Vec<Info<'_>> = texts.iter().map(|text| Info(text)).collect();
+    let infos: Vec<Info<'_>> = texts.iter().map(|(_, text)| Info(text)).collect();
     for info in &infos {
         info.check()?;
     }
     let fsync = config(&mut wire, "appendfsync", timeout).await;
     let save = config(&mut wire, "save", timeout).await;
-    let persistence = infos
-        .iter()
-        .map(|info| info.persistence(fsync.as_deref(), save.as_deref()))
-        .min();
+    let persistence_of = |(server, text): &(ServerAddress, String)| {
+        let setting = |settings: &[(ServerAddress, String)]| {
+            let setting = settings.iter().find(|(other, _)| other == server);
+            setting.map(|(_, value)| value.clone())
+        };
+        Info(text).persistence(setting(&fsync).as_deref(), setting(&save).as_deref())
+    };
+    let persistence = texts.iter().map(persistence_of).min();
     let promises = Promises {
         server: infos.first().map_or_else(|| "redis".into(), Info::server),
         persistence: persistence.unwrap_or(Persistence::Unknown),
@@ -102,17 +109,19 @@ pub(crate) async fn read(connector: &Connector, mode: &Mode, timeout: Duration) 
     Ok(promises)
 }
 
+/// The address of a primary of a cluster. `None` for the one server without a cluster.
+type ServerAddress = Option<String>;
+
 /// Sends a command to the server, or to every primary of a cluster.
-async fn ask(wire: &mut Wire, command: &Cmd, timeout: Duration) -> RedisResult<Vec<Value>> {
+async fn ask(wire: &mut Wire, command: &Cmd, timeout: Duration) -> RedisResult<Vec<(ServerAddress, Value)>> {
     let replies = async {
         match wire {
-            Wire::Single(connection) => Ok(vec![connection.send_packed_command(command).await?]),
+            Wire::Single(connection) => Ok(vec![(None, connection.send_packed_command(command).await?)]),
             Wire::Cluster(connection) => {
                 let all = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
                 match connection.route_command(command.clone(), all).await? {
-                    Value::Map(replies) => Ok(replies.into_iter().map(|(_, reply)| reply).collect()),
-                    Value::Array(replies) => Ok(replies),
-                    reply => Ok(vec![reply]),
+                    Value::Map(replies) => Ok(replies.into_iter().map(|(at, reply)| (text(at), reply)).collect()),
+                    reply => Ok(vec![(None, reply)]),
                 }
             }
         }
@@ -120,16 +129,19 @@ async fn ask(wire: &mut Wire, command: &Cmd, timeout: Duration) -> RedisResult<V
     in_time(timeout, replies).await
 }
 
-/// A setting. `None` if the server hides it, as managed servers often do.
-async fn config(wire: &mut Wire, name: &str, timeout: Duration) -> Option<String> {
+/// A setting of each server. Managed servers often hide it.
+async fn config(wire: &mut Wire, name: &str, timeout: Duration) -> Vec<(ServerAddress, String)> {
     let mut command = cmd("CONFIG");
     command.arg("GET").arg(name);
-    let reply = ask(wire, &command, timeout).await.ok()?.into_iter().next()?;
-    match reply {
+    let replies = ask(wire, &command, timeout).await.unwrap_or_default().into_iter();
+    let value = |reply| match reply {
         Value::Array(pair) => pair.into_iter().nth(1).and_then(text),
         Value::Map(pairs) => pairs.into_iter().next().and_then(|(_, value)| text(value)),
         _ => None,
-    }
+    };
+    replies
+        .filter_map(|(server, reply)| Some((server, value(reply)?)))
+        .collect()
 }
 
 fn text(value: Value) -> Option<String> {

@@ -2,7 +2,7 @@
 
 use crate::support::{NAME, join, node, runtime, until};
 use rethread_store::{ClusterStore as _, EventStore as _, Retention, SessionStore as _};
-use rethread_store_redis::{ConnectError, RedisCluster, RedisOptions, RedisStore};
+use rethread_store_redis::{ConnectError, Persistence, RedisCluster, RedisOptions, RedisStore};
 use rethread_testkit::redis_server::RedisServers;
 use rethread_testkit::store_suite::{self, Harness, StoreFixture, batch, sequence};
 use std::sync::Arc;
@@ -94,4 +94,23 @@ fn nodes_follow_a_sentinel_failover() {
         assert!(cluster.promises().fails_over);
         cluster.store(NAME).await.unwrap();
     });
+}
+
+/// The promise of a cluster is that of its weakest primary, whichever answers first.
+#[test]
+fn promise_of_a_cluster_is_that_of_the_weakest_primary() {
+    let Some(servers) = RedisServers::start_cluster(2) else {
+        return;
+    };
+    for settings in [["always", "no"], ["no", "always"]] {
+        for (server, fsync) in servers.servers().iter().zip(settings) {
+            server.config("appendonly", "yes");
+            server.config("appendfsync", fsync);
+        }
+        let cluster = runtime().block_on(async {
+            let options = RedisOptions::parse(&servers.url()).unwrap();
+            RedisCluster::connect(options).await.unwrap().promises().persistence
+        });
+        assert_eq!(cluster, Persistence::OperatingSystem, "{settings:?}");
+    }
 }
