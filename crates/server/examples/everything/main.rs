@@ -57,6 +57,12 @@ use tokio::time::MissedTickBehavior;
 use tower::Service;
 use tracing_subscriber::EnvFilter;
 
+/// The shortest lease. Each renewal needs a part of it.
+const MIN_LEASE: Duration = Duration::from_millis(100);
+
+/// Shorter secrets can be guessed.
+const MIN_SECRET_BYTES: usize = 16;
+
 /// How long running calls may take to finish when the server stops.
 const DRAIN: Duration = Duration::from_secs(5);
 
@@ -76,9 +82,10 @@ struct Options {
     /// With Redis: a name of this process that no other process uses. A newer process with the same name replaces it at once.
     #[arg(long, value_name = "NAME")]
     node_id: Option<String>,
-    /// With Redis: the other processes act for this one when it has not renewed its lease for so many seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = seconds)]
-    lease: f64,
+    /// With Redis: the other processes act for this one when it has not renewed its lease for this time. A bare number means
+    /// seconds.
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = lease)]
+    lease: Duration,
     /// With Redis: a file with a secret that all processes share. Without it, the store has a random one.
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
@@ -127,12 +134,17 @@ impl Store {
     }
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
-    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
-    if seconds >= 0.1 {
-        Ok(seconds)
-    } else {
-        Err("at least 0.1 seconds".into())
+fn lease(text: &str) -> Result<Duration, String> {
+    let (number, unit) = match (text.strip_suffix("ms"), text.strip_suffix('s'), text.strip_suffix('m')) {
+        (Some(number), ..) => (number, 0.001),
+        (_, Some(number), _) => (number, 1.0),
+        (.., Some(number)) => (number, 60.0),
+        _ => (text, 1.0),
+    };
+    let number: f64 = number.parse().map_err(|_| "not a time, such as 10s".to_owned())?;
+    match Duration::try_from_secs_f64(number * unit) {
+        Ok(lease) if lease >= MIN_LEASE => Ok(lease),
+        _ => Err("at least 100ms".into()),
     }
 }
 
@@ -227,15 +239,24 @@ async fn run(options: Options) -> io::Result<()> {
 
 /// Connects to a store that several processes share.
 async fn redis(url: RedisUrl, options: &Options) -> io::Result<RedisStore> {
-    let mut settings = RedisOptions::new(url).with_lease(Duration::from_secs_f64(options.lease));
+    let mut settings = RedisOptions::new(url).with_lease(options.lease);
     if let Some(name) = &options.node_id {
         settings = settings.with_node_id(name.as_str());
     }
     if let Some(file) = &options.secret_file {
-        settings = settings.with_secret(Sha256::digest(std::fs::read(file)?).into());
+        let secret = shared_secret(&std::fs::read(file)?);
+        settings = settings.with_secret(secret.map_err(io::Error::other)?);
     }
     let cluster = RedisCluster::connect(settings).await.map_err(io::Error::other)?;
     cluster.store("everything").await.map_err(io::Error::other)
+}
+
+/// The secret in a file. The gateway makes the same secret of the same file.
+fn shared_secret(content: &[u8]) -> Result<[u8; 32], String> {
+    match content.trim_ascii() {
+        secret if secret.len() < MIN_SECRET_BYTES => Err(format!("the secret has fewer than {MIN_SECRET_BYTES} bytes")),
+        secret => Ok(Sha256::digest(secret).into()),
+    }
 }
 
 /// A response of the service, or an empty 404.
@@ -290,5 +311,35 @@ async fn touch_the_watched_resource(notifier: Notifier) {
     loop {
         ticks.tick().await;
         notifier.resource_updated(resources::WATCHED);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lease_has_a_unit_or_is_in_seconds() {
+        let millis = |text| lease(text).map(|lease| lease.as_millis());
+        for (text, expected) in [
+            ("10s", 10_000),
+            ("1500ms", 1_500),
+            ("2m", 120_000),
+            ("10", 10_000),
+            ("0.5", 500),
+        ] {
+            assert_eq!(millis(text), Ok(expected), "{text}");
+        }
+        for text in ["", "s", "10 apples", "50ms", "-1s", "inf", "NaN"] {
+            assert!(millis(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn secret_is_trimmed_and_has_a_minimum_length() {
+        let secret = shared_secret(b"0123456789abcdef");
+        assert!(secret.is_ok());
+        assert_eq!(shared_secret(b" 0123456789abcdef\n"), secret);
+        assert!(shared_secret(b"0123456789abcde\n").is_err());
     }
 }
