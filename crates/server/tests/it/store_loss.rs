@@ -12,6 +12,9 @@ use std::time::Duration;
 /// A repair needs less, even on a busy machine.
 const REPAIR_TIMEOUT: Duration = Duration::from_secs(15);
 
+/// A step of the store fails after this time. A shorter outage only delays it.
+const STEP_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// The scripted handler without state of sessions: every node runs the calls that it receives.
 struct Stateless(ScriptedHandler);
 
@@ -30,7 +33,7 @@ impl Handler for Stateless {
 }
 
 async fn node(redis: &RedisServer, handler: &ScriptedHandler) -> McpService {
-    let options = RedisOptions::parse(&redis.url()).unwrap();
+    let options = RedisOptions::parse(&redis.url()).unwrap().with_timeout(STEP_TIMEOUT);
     let cluster = RedisCluster::connect(options).await.unwrap();
     let store = cluster.store("loss").await.unwrap();
     let service = McpService::builder(Stateless(handler.clone())).store(store).build();
@@ -190,7 +193,7 @@ async fn d6_get_that_is_closed_during_an_outage_takes_no_messages() {
 
     redis.stop();
     drop(newest);
-    tokio::time::sleep(Duration::from_millis(100)).await; // the first attempt fails
+    tokio::time::sleep(STEP_TIMEOUT + Duration::from_millis(300)).await; // the first attempt fails
     redis.run();
     wait_for(&redis, &["ZCARD", &listeners], ":1").await;
     one.notifier().broadcast("notifications/second", json!({}));
