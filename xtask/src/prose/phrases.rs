@@ -37,6 +37,18 @@ const PHRASES: &[(&str, &str)] = &[
     ("speak for", "cover"),
     ("whoever", "anyone who .., the caller that .."),
     ("is no", "is not a .., or: invalid"),
+    ("told", "notified, or: gets"),
+    ("tells", "notifies, reports, shows"),
+    ("hears", "gets, handles"),
+    ("hangs up", "disconnects"),
+    ("hang up", "disconnect"),
+    ("the fate of", "the policy for, the decision about"),
+    ("earlier life", "previous process"),
+    ("is away", "is unreachable"),
+    ("was away", "was unreachable"),
+    ("in its own words", "name the bytes"),
+    ("in their own words", "name the bytes"),
+    ("talks to", "calls, uses, sends to"),
 ];
 
 /// Allowed uses of a phrase: the word before it, the phrase, and the word after it.
@@ -140,7 +152,7 @@ mod tests {
 
     #[test]
     fn phrases_are_found() {
-        let table: [(&str, &[(usize, &str)]); 14] = [
+        let table: [(&str, &[(usize, &str)]); 16] = [
             ("What is stored goes there.", &[(1, "What")]),
             ("It goes. **What is stored** stays.", &[(1, "What")]),
             ("See what is stored. It says What.", &[]),
@@ -167,6 +179,8 @@ mod tests {
             ("The answer is. No error.", &[]),
             ("`What is no` code", &[]),
             ("| What it is | so |", &[(1, "What")]),
+            ("The client is told, and hangs\nup.", &[(1, "told"), (1, "hangs up")]),
+            ("The server restarts. The store\nis away.", &[(2, "is away")]),
         ];
         for (text, expected) in table {
             let blocks = blocks::of_markdown(text);
