@@ -1,4 +1,4 @@
-//! The observers of a server: the audit log, and whatever else wants to know of sessions, calls and refusals.
+//! The observers of a server: the audit log, and others that record sessions, calls and refusals.
 
 use crate::audit::{self, AuditEvent, AuditLog};
 use crate::auth::{ClientAddress, PeerAddress};

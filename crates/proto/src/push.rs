@@ -247,10 +247,10 @@ impl Push {
         })
     }
 
-    /// If messages wait longer than `patience` although there is a listener, it has stopped reading. It becomes the
+    /// If messages wait longer than `limit` although there is a listener, it has stopped reading. It becomes the
     /// oldest, and the returned listener is woken instead.
-    pub fn pass_over_stalled(&mut self, now: Mono, patience: Duration) -> Option<ListenerId> {
-        let stalled = self.waiting.front().is_some_and(|w| now.since(w.since) > patience);
+    pub fn pass_over_stalled(&mut self, now: Mono, limit: Duration) -> Option<ListenerId> {
+        let stalled = self.waiting.front().is_some_and(|w| now.since(w.since) > limit);
         if !self.open || !stalled || self.listeners.len() < 2 {
             return None;
         }
@@ -388,10 +388,10 @@ mod tests {
         push.listen(ListenerId(1));
         push.listen(ListenerId(2));
         push.offer_numbered(1, Collapse::Never);
-        let patience = Duration::from_secs(5);
-        assert_eq!(push.pass_over_stalled(NOW + patience, patience), None);
+        let limit = Duration::from_secs(5);
+        assert_eq!(push.pass_over_stalled(NOW + limit, limit), None);
         let late = NOW + Duration::from_secs(6);
-        assert_eq!(push.pass_over_stalled(late, patience), Some(ListenerId(1)));
+        assert_eq!(push.pass_over_stalled(late, limit), Some(ListenerId(1)));
         assert_eq!(drain(&mut push, 1), [1]);
     }
 

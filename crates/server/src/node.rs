@@ -231,7 +231,7 @@ impl Node {
         self.calls_per_principal.lock().leave(principal);
     }
 
-    /// A call has its input. It runs whatever its principal has begun meanwhile.
+    /// A call has its input. It runs even if its principal has reached a limit meanwhile.
     pub(crate) fn unpark_call(&self, principal: &Principal) {
         self.calls.unpark();
         self.calls_per_principal.lock().enter(principal, usize::MAX);

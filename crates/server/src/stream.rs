@@ -152,7 +152,7 @@ impl Stream {
         Ok((Emission { seq, has_room }, self.pending(&mut core, effects)))
     }
 
-    /// Emits a push message if this listener has taken everything and waits; otherwise the message comes back. The caller
+    /// Emits a push message if this listener has taken everything and waits; otherwise returns the message. The caller
     /// performs the effects after it has released its own locks.
     pub(crate) fn emit_to(&self, listener: ListenerId, message: Draft) -> Result<Pending, Draft> {
         let mut core = self.core.lock();

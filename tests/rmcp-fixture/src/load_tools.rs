@@ -112,7 +112,7 @@ impl EverythingServer {
         }
     }
 
-    #[tool(description = "Tells what became of the calls of sleep")]
+    #[tool(description = "Counts the started, finished and cancelled calls of sleep")]
     async fn counters(&self) -> String {
         let SleepCounters {
             started,

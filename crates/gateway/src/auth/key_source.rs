@@ -104,7 +104,7 @@ impl KeySource {
     }
 
     /// A token needs a key that is not here. Fetches the set, or waits for the fetch that is under way. Returns whether the
-    /// current set is the answer; otherwise nobody knows.
+    /// current set is the answer; otherwise the key may exist.
     pub(super) async fn ask_again(self: &Arc<Self>) -> bool {
         let fetched = {
             // One lock for the decision and its fetch: a caller that is refused must not overtake the fetch that another caller begins.

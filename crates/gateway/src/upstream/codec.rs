@@ -173,7 +173,7 @@ fn without_own_keys_in_answers(params: &[u8]) -> Option<Vec<u8>> {
     serde_json::to_vec(&outer).ok()
 }
 
-/// Sets `_meta.traceparent` of `params`, so that the span of the child is the parent of whatever the server records (OPS-20).
+/// Sets `_meta.traceparent` of `params`, so that the span of the child is the parent of the spans of the server (OPS-20).
 pub(crate) fn set_trace_context(params: &Bytes, traceparent: &str) -> Bytes {
     let rewritten = || {
         let empty = raw_value("{}")?;

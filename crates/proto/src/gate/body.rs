@@ -48,7 +48,7 @@ pub enum Admitted {
 /// | 3 | H = M, not a stateless revision we serve | `UnsupportedVersion` |
 /// | 4 | H = M, served | [`Admitted::Modern`], also for `initialize` |
 /// | 5 | no M, H stateless; or no M, H or session, and a method only stateless revisions have | `MissingMeta` |
-/// | 6 | no M, `initialize` | [`Admitted::Initialize`], whatever else H says (VER-03, T-09, T-22) |
+/// | 6 | no M, `initialize` | [`Admitted::Initialize`], independent of H (VER-03, T-09, T-22) |
 /// | 7 | no M, H absent or of the session era | [`Admitted::Legacy`] |
 /// | 8 | no M, H unknown | `UnsupportedVersion` |
 ///

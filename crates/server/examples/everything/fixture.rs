@@ -30,7 +30,7 @@ pub(crate) fn add_to(catalog: Catalog, fixture: &Arc<Fixture>) -> Catalog {
         .tool(Tool::new("burst"), burst)
         .tool(Tool::new("sleep"), with_state(fixture, sleep))
         .tool(
-            Tool::new("counters").description("Tells what became of the calls of sleep"),
+            Tool::new("counters").description("Counts the started, finished and cancelled calls of sleep"),
             with_state(fixture, counters),
         )
         .tool(Tool::new("log_burst"), log_burst)

@@ -60,7 +60,7 @@ pub(crate) fn add_to(catalog: Catalog) -> Catalog {
             missing_capability,
         )
         .tool(
-            Tool::new("test_logging_tool").description("Logs once, for clients that want to hear of it"),
+            Tool::new("test_logging_tool").description("Emits log messages, for clients whose log level includes them"),
             logging_tool,
         )
         .tool(Tool::new("test_custom_header"), custom_header)
@@ -138,7 +138,7 @@ async fn missing_capability(_: NoArgs, cx: Context) -> Result<&'static str, AskE
 async fn logging_tool(_: NoArgs, cx: Context) -> Result<&'static str, CallEnded> {
     cx.log(LogLevel::Info, "everything", "The logging tool was called")
         .await?;
-    Ok("Logged, if anybody wanted to hear of it")
+    Ok("Logged, if the log level of the client includes it")
 }
 
 /// Returns its argument, which clients also send as a header

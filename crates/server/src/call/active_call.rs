@@ -140,7 +140,7 @@ impl ActiveCall {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Cancels the call: its handler learns it, and no reply will come.
+    /// Cancels the call: its handler is notified, and there will be no reply.
     pub(crate) fn cancel(&self) {
         // Ended first, notified afterwards: a handler that wakes at once must not be able to reply.
         let was_running = self.end();

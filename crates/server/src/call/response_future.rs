@@ -26,7 +26,7 @@ pub(crate) struct ResponseFuture {
     /// How long the call may be silent before the response becomes a stream. Zero: it is a stream in any case.
     upgrade_after: Duration,
     timer: Option<Pin<Box<Sleep>>>,
-    /// The reply was there at once, is a stream all the same, and is being stored.
+    /// The reply was ready at once. It is sent as a stream nevertheless, and is being stored.
     complete: Option<CompleteStream>,
 }
 

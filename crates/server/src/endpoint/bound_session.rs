@@ -52,7 +52,7 @@ pub(crate) fn open(
     })
 }
 
-/// Takes a message: whatever it leads to comes on the session's stream (LEG-02).
+/// Handles a message. All responses go to the session's stream (LEG-02).
 pub(crate) async fn take(
     inner: &Server,
     session: &Arc<Session>,

@@ -107,7 +107,7 @@ pub(crate) fn start_call(
     Err(refused)
 }
 
-/// Serves one request whose response is a stream already: the reply goes there. A request that is refused comes back: the
+/// Serves one request whose response is a stream already: the reply goes there. A request that is refused is returned: the
 /// transport chooses how to say it.
 pub(crate) async fn serve_on_stream(
     server: &Server,

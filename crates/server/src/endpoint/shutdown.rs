@@ -186,7 +186,7 @@ async fn until(node: &Node, deadline: Instant, quiet: impl Fn() -> bool) {
     }
 }
 
-/// Reconnection delays, spread so that not everybody comes back at once.
+/// Reconnection delays, spread so that clients do not reconnect all at once.
 struct Spread {
     base: u64,
     width: u64,

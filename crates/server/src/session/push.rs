@@ -158,8 +158,8 @@ impl SessionPush {
     }
 
     /// Passes the turn to another listener if the current one does not take its messages (SSE-14).
-    pub(crate) fn pass_over_stalled(&self, now: Mono, patience: Duration) {
-        self.change(|push| push.pass_over_stalled(now, patience));
+    pub(crate) fn pass_over_stalled(&self, now: Mono, limit: Duration) {
+        self.change(|push| push.pass_over_stalled(now, limit));
     }
 
     /// The streams of all listeners, oldest first.
