@@ -6,7 +6,7 @@ local function store_process()
 end
 
 -- A restarted server may have lost its last writes, and with them numbers that clients hold. So the first draw after a
--- restart skips numbers (RST-02).
+-- restart skips numbers (RST-02). Revisions are skipped too: a view ignores a record that seems older than the one it has.
 local function skip_lost_numbers()
   local process = store_process()
   local known = redis.call('HGET', session, 'run')
@@ -14,6 +14,7 @@ local function skip_lost_numbers()
     redis.call('HSET', session, 'run', process)
     redis.call('HINCRBY', session, 'ep', SKIPPED)
     redis.call('HINCRBY', session, 'ord', SKIPPED)
+    redis.call('HINCRBY', session, 'rev', SKIPPED)
   end
 end
 

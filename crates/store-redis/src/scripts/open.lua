@@ -1,9 +1,9 @@
 -- Opens a view of a session. ARGV[5] is the number of ordinals in a block.
-local record = redis.call('HMGET', session, 'rec', 'rev', 'at', 'own')
-if not record[1] then
+if redis.call('HEXISTS', session, 'rec') == 0 then
   return { 'gone' }
 end
 skip_lost_numbers()
+local record = redis.call('HMGET', session, 'rec', 'rev', 'at', 'own')
 local epoch = draw_epoch()
 local after, last = draw_ordinals(ARGV[5])
 add_view(epoch)

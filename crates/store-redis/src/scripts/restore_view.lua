@@ -1,15 +1,15 @@
 -- Restores the view of this node: a server that was restarted may have lost its last writes. ARGV: 5 epoch of the view, then
 -- the ordinals of all GETs of this node, oldest first. Does nothing if nothing was lost.
-local last_epoch = redis.call('HGET', session, 'ep')
-if not last_epoch then
+if redis.call('EXISTS', session) == 0 then
   return { 'gone' }
 end
+skip_lost_numbers()
 local epoch, listeners, open = ARGV[5], session .. ':g', {}
 if redis.call('HEXISTS', session .. ':v', epoch) == 0 then
   add_view(epoch)
 end
 -- A question of this epoch was asked, so its answer is not unknown (S2C-04).
-if tonumber(last_epoch) < tonumber(epoch) then
+if tonumber(redis.call('HGET', session, 'ep')) < tonumber(epoch) then
   redis.call('HSET', session, 'ep', epoch)
 end
 for at = 6, #ARGV do

@@ -4,6 +4,7 @@ mod faults;
 mod groups;
 mod lossy_proxy;
 mod members;
+mod restart;
 mod settings;
 mod support;
 #[cfg(feature = "tls")]
