@@ -204,7 +204,6 @@ impl Default for Forward {
 #[derive(Debug)]
 pub struct Execution {
     state: ExecutionState,
-    client_left: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -244,11 +243,7 @@ impl Execution {
         } else {
             (ExecutionState::Done, ExecutionStep::Forget)
         };
-        let execution = Execution {
-            state,
-            client_left: false,
-        };
-        (execution, step)
+        (Execution { state }, step)
     }
 
     /// The result of the claim, and whether the lease holds after it.
@@ -275,14 +270,8 @@ impl Execution {
         }
     }
 
-    /// Whether the request starts without a client: it left before the start.
-    pub fn has_client(&self) -> bool {
-        !self.client_left
-    }
-
     /// The client has left.
-    pub fn client_left(&mut self) -> ExecutionStep {
-        self.client_left = true;
+    pub fn client_left(&self) -> ExecutionStep {
         match self.state {
             ExecutionState::Running => ExecutionStep::Disconnect,
             _ => ExecutionStep::Wait,
@@ -445,7 +434,6 @@ mod tests {
         let (mut execution, _) = Execution::new(true);
         assert_eq!(execution.client_left(), ExecutionStep::Wait);
         assert_eq!(execution.claimed(Claim::Won, true), ExecutionStep::Run);
-        assert!(!execution.has_client());
         assert_eq!(execution.client_left(), ExecutionStep::Disconnect);
         let _ = execution.finished();
         assert_eq!(
