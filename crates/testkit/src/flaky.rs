@@ -10,6 +10,10 @@
 //! switches.lose_acknowledgements(1); // then the next one is stored but reported as failed
 //! ```
 
+mod cluster;
+
+pub use cluster::ClusterSwitches;
+
 use rethread_store::{
     Appended, Batch, Bus, ClusterStore, EventStore, Incarnation, IsLive, Ordinal, Page, PushQueueStore, QueueUpdate,
     ReadLimit, Retention, Seq, SessionKey, SessionRecord, SessionStore, SessionView, Signal, Store, StoreError,
@@ -47,6 +51,7 @@ pub struct Switches {
     queue_update_count: AtomicUsize,
     failure_count: AtomicUsize,
     observer: Observer,
+    cluster: ClusterSwitches,
 }
 
 type AppendHook = Arc<dyn Fn(&StreamKey, &Batch) + Send + Sync>;
@@ -61,6 +66,11 @@ impl fmt::Debug for Observer {
 }
 
 impl Switches {
+    /// The faults of leases and mail.
+    pub fn cluster(&self) -> &ClusterSwitches {
+        &self.cluster
+    }
+
     /// Calls `observe` before every append, on the thread of the caller.
     pub fn observe_appends(&self, observe: impl Fn(&StreamKey, &Batch) + Send + Sync + 'static) {
         let mut observer = self.observer.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -407,7 +417,7 @@ impl<S: Store> Store for FlakyStore<S> {
     }
 
     fn cluster(&self) -> Option<&dyn ClusterStore> {
-        self.inner.cluster()
+        self.inner.cluster().is_some().then_some(self)
     }
 }
 
