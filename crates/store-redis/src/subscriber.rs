@@ -19,16 +19,15 @@ const RETRY_DELAY: Duration = Duration::from_millis(200);
 /// Receives wake-ups until the process has dropped its last store.
 pub(crate) async fn run(inner: Weak<Inner>) {
     let mut is_first = true;
-    while let Some(strong) = inner.upgrade() {
-        if !is_first {
-            strong.disconnected();
-        }
-        drop(strong);
+    while inner.strong_count() > 0 {
         if let Err(error) = receive(&inner, &mut is_first).await {
             tracing::debug!(%error, "wake-ups do not arrive");
         }
         if let Some(strong) = inner.upgrade() {
             strong.health.set_subscribed(None);
+            if !is_first {
+                strong.disconnected(); // at once: the connection for commands may be back first
+            }
         }
         sleep(RETRY_DELAY).await;
     }
