@@ -125,7 +125,7 @@ pub use rethread_proto::mrtr::InputRequests;
 pub use session::activity::Activity;
 pub use session::notifier::Notifier;
 pub use session::previous_state::PreviousState;
-pub use stream::body::Body;
+pub use stream::body::{Body, BodyError};
 
 pub use rethread_proto::auth;
 pub use rethread_proto::auth::{Caller, CallerFacts};

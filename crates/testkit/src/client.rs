@@ -15,9 +15,9 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 use tower::util::BoxCloneSyncService;
-use tower::{Service, ServiceExt};
+use tower::{BoxError, Service, ServiceExt};
 
-type ResponseBody = UnsyncBoxBody<Bytes, Infallible>;
+type ResponseBody = UnsyncBoxBody<Bytes, BoxError>;
 type InnerService = BoxCloneSyncService<Request<Full<Bytes>>, Response<ResponseBody>, Infallible>;
 type RequestHook = Arc<dyn Fn(&mut Request<Full<Bytes>>) + Send + Sync>;
 
@@ -37,9 +37,12 @@ impl Client {
     where
         S: Service<Request<Full<Bytes>>, Response = Response<B>, Error = Infallible> + Clone + Send + Sync + 'static,
         S::Future: Send + 'static,
-        B: Body<Data = Bytes, Error = Infallible> + Send + 'static,
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
     {
-        let service = service.map_response(|response: Response<B>| response.map(http_body_util::BodyExt::boxed_unsync));
+        let service = service.map_response(|response: Response<B>| {
+            response.map(|body| http_body_util::BodyExt::boxed_unsync(body.map_err(Into::into)))
+        });
         Client {
             service: BoxCloneSyncService::new(service),
             request_hook: Arc::new(|_| ()),
@@ -280,10 +283,14 @@ impl Reply {
         self.header("content-type").as_deref() == Some("text/event-stream")
     }
 
-    /// The whole body.
+    /// The whole body. Panics if the connection breaks.
     pub async fn bytes(self) -> Bytes {
-        let Ok(body) = self.body.collect().await;
-        body.to_bytes()
+        self.try_bytes().await.expect("a complete body")
+    }
+
+    /// The whole body, or an error if the connection breaks.
+    pub async fn try_bytes(self) -> Result<Bytes, BoxError> {
+        Ok(self.body.collect().await?.to_bytes())
     }
 
     /// The body as JSON.
@@ -353,14 +360,14 @@ impl Events {
     /// A response that has ended.
     pub fn ended() -> Self {
         Events {
-            body: http_body_util::Empty::new().boxed_unsync(),
+            body: http_body_util::Empty::new().map_err(Into::into).boxed_unsync(),
             decoder: Decoder::new(0),
             ready: VecDeque::new(),
             last_id: None,
         }
     }
 
-    /// The next SSE block of any kind. `None` at the end of the response.
+    /// The next SSE block of any kind. `None` at the end of the response, and when the connection breaks.
     pub async fn block(&mut self) -> Option<Block> {
         loop {
             if let Some(block) = self.ready.pop_front() {
@@ -369,7 +376,7 @@ impl Events {
                 }
                 return Some(block);
             }
-            let Ok(frame) = self.body.frame().await?;
+            let frame = self.body.frame().await?.ok()?;
             if let Ok(data) = frame.into_data() {
                 let ready = &mut self.ready;
                 self.decoder

@@ -3,7 +3,6 @@
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use rethread_store::StreamKey;
-use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -19,6 +18,13 @@ enum Kind {
     Events(Bytes),
     Stream(Box<dyn Chunks>),
 }
+
+/// A response that ends before its end: a part of it is lost. The connection breaks, so that the client does not take the
+/// response for a complete one. Only responses of other nodes break.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a part of the response is lost")]
+#[non_exhaustive]
+pub struct BodyError;
 
 /// The content of a body, for a response that another node sends.
 pub(crate) enum BodyContent {
@@ -39,6 +45,11 @@ pub(crate) trait Chunks: Send {
 
     /// The next chunk; `None` at the end of the connection.
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>>;
+
+    /// Whether the connection has ended before the end of its content.
+    fn is_broken(&self) -> bool {
+        false
+    }
 }
 
 impl Body {
@@ -71,15 +82,16 @@ impl Body {
 
 impl http_body::Body for Body {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = BodyError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match &mut self.0 {
             Kind::Whole(bytes) | Kind::Events(bytes) if bytes.is_empty() => Poll::Ready(None),
             Kind::Whole(bytes) | Kind::Events(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
-            Kind::Stream(chunks) => chunks
-                .poll_chunk(cx)
-                .map(|chunk| chunk.map(|bytes| Ok(Frame::data(bytes)))),
+            Kind::Stream(chunks) => Poll::Ready(match std::task::ready!(chunks.poll_chunk(cx)) {
+                Some(bytes) => Some(Ok(Frame::data(bytes))),
+                None => chunks.is_broken().then_some(Err(BodyError)),
+            }),
         }
     }
 
