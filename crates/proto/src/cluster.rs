@@ -1,5 +1,6 @@
 //! Several processes that share one store (`docs/nodes.md`): names and decisions, without IO.
 
+mod chunks;
 mod forward;
 mod incarnation;
 mod lease;
@@ -8,6 +9,7 @@ mod members;
 mod repair;
 mod route;
 
+pub use chunks::{ChunkSequence, ChunkStep};
 pub use forward::{Claim, Delivery, Execution, ExecutionStep, Forward, ForwardStep};
 pub use incarnation::{Incarnation, ReaderToken};
 pub use lease::{LeaseClock, LeaseError, LeaseKeeper, LeaseRequest, MemberAction, RenewedLease};

@@ -136,6 +136,11 @@ impl Forward {
         }
     }
 
+    /// The lease of this node has ended. The reply goes to a mailbox that nobody reads, and the request may run.
+    pub fn lease_ended(&mut self) -> ForwardStep {
+        self.end(ForwardStep::Fail)
+    }
+
     /// A lease has passed without a reply. A live node that does not answer cannot serve the request.
     pub fn mail_may_be_lost(&mut self) -> ForwardStep {
         if self.state != ForwardState::Waiting {
@@ -158,7 +163,10 @@ impl Forward {
     }
 
     /// The result of the claim.
+    ///
+    /// After a failure of the store a claim proves nothing: the failure may be the first sign of a restart.
     pub fn claimed(&mut self, claim: Claim) -> ForwardStep {
+        self.claims_may_be_lost |= claim == Claim::StoreFailed;
         if self.state != ForwardState::Claiming {
             return ForwardStep::Wait;
         }
@@ -321,7 +329,6 @@ mod tests {
             let mut forward = waiting();
             assert_eq!(forward.executor_died(), ForwardStep::Claim);
             assert_eq!(forward.executor_died(), ForwardStep::Wait, "one claim at a time");
-            assert_eq!(forward.claimed(Claim::StoreFailed), ForwardStep::Claim);
             assert_eq!(forward.claimed(claim), expected);
             assert!(forward.is_done());
             assert_eq!(forward.replied(), ForwardStep::Wait, "too late");
@@ -378,6 +385,22 @@ mod tests {
             forward.claimed(Claim::Won),
             ForwardStep::Fail,
             "the other claim may be forgotten"
+        );
+        let mut forward = waiting();
+        let _ = forward.executor_died();
+        assert_eq!(forward.claimed(Claim::StoreFailed), ForwardStep::Claim);
+        assert_eq!(forward.claimed(Claim::Won), ForwardStep::Fail, "the event comes later");
+    }
+
+    #[test]
+    fn node_without_a_lease_waits_for_no_reply() {
+        let mut forward = waiting();
+        assert_eq!(forward.lease_ended(), ForwardStep::Fail);
+        assert_eq!(forward.replied(), ForwardStep::Wait, "too late");
+        assert_eq!(
+            Forward::new().lease_ended(),
+            ForwardStep::Fail,
+            "the mail may be delivered"
         );
     }
 

@@ -48,6 +48,9 @@ pub enum MailHead {
     Chunk {
         /// The request.
         request: ForwardId,
+        /// The number of the chunk, from 1 on. Nodes of earlier versions send none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        number: Option<u64>,
         /// Whether the response ends here.
         is_last: bool,
     },
@@ -55,8 +58,11 @@ pub enum MailHead {
     Credit {
         /// The request.
         request: ForwardId,
-        /// The number of chunks.
+        /// The number of chunks since the last message of this kind.
         chunks: u32,
+        /// The number of all chunks. Nodes of earlier versions send none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        total: Option<u64>,
     },
     /// The client of a request has left.
     ClientLeft {
@@ -74,6 +80,9 @@ pub enum MailHead {
         request: ForwardId,
         /// Whether the node runs it or is about to.
         is_known: bool,
+        /// The chunks of the response that were sent before this message. Nodes of earlier versions send none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        sent: Option<u64>,
     },
     /// A view of a session has seen a change.
     Acknowledge {
@@ -274,6 +283,44 @@ mod tests {
         let json = serde_json::to_vec(&mail.head).unwrap();
         let plain = [&(json.len() as u32).to_be_bytes()[..], &json].concat();
         assert_eq!(parse(&plain.into()), None);
+    }
+
+    /// Nodes of two versions serve together during a rolling restart.
+    #[test]
+    fn t_38_mail_of_an_earlier_version_is_read() {
+        let id = r#"{"node":"NODE","number":7}"#.replace("NODE", Incarnation::new(3, 9).as_str());
+        let parsed = |head: &str| {
+            let head = head.replace("ID", &id);
+            let plain = [&(head.len() as u32).to_be_bytes()[..], head.as_bytes()].concat();
+            parse(&plain.into()).map(|mail| mail.head)
+        };
+        let chunk = parsed(r#"{"kind":"chunk","request":ID,"is_last":true}"#);
+        assert!(matches!(
+            chunk,
+            Some(MailHead::Chunk {
+                number: None,
+                is_last: true,
+                ..
+            })
+        ));
+        let credit = parsed(r#"{"kind":"credit","request":ID,"chunks":8}"#);
+        assert!(matches!(
+            credit,
+            Some(MailHead::Credit {
+                chunks: 8,
+                total: None,
+                ..
+            })
+        ));
+        let known = parsed(r#"{"kind":"known","request":ID,"is_known":true,"later":1}"#);
+        assert!(matches!(
+            known,
+            Some(MailHead::Known {
+                is_known: true,
+                sent: None,
+                ..
+            })
+        ));
     }
 
     #[test]

@@ -220,7 +220,7 @@ impl Node {
                 MemberAction::SettleDead(dead) => dead.iter().for_each(|node| self.settle_dead(node, shared)),
                 MemberAction::RefuseSessions => {
                     shared.count("lease lost");
-                    self.refuse_waiting(shared);
+                    self.fail_waiting(shared);
                 }
                 MemberAction::EndOwnedSessions => self.end_calls(shared),
                 MemberAction::CloseCallStreams => self.close_streams(shared),

@@ -103,7 +103,11 @@ fn perform(server: &Arc<Server>, actions: Vec<MemberAction>) {
                 let sessions = Arc::clone(&server.sessions);
                 tokio::spawn(async move { background::nodes_died(&sessions, &died).await });
             }
-            MemberAction::RefuseSessions => telemetry::lease_lost(), // `Membership::holds` is false already
+            // `Membership::holds` is false already, so no session request begins.
+            MemberAction::RefuseSessions => {
+                telemetry::lease_lost();
+                server.forwards.lease_ended();
+            }
             MemberAction::CancelParkedCalls => server.parked.clear(),
             // A view that is dropped ends its calls, its call streams and its state in the handler.
             MemberAction::EndOwnedSessions | MemberAction::CloseCallStreams => {}
@@ -141,8 +145,10 @@ async fn read_events(mut events: ClusterEvents, server: Weak<Server>) {
             }
             ClusterEvent::Disconnected => {
                 server.node.membership.set_wake_ups(false);
+                server.forwards.store_reconnected(); // another connection to the store may be back before this one
             }
             ClusterEvent::Reconnected => {
+                server.forwards.store_reconnected();
                 // The event also follows a join and a full channel.
                 if !server.node.membership.set_wake_ups(true) {
                     telemetry::reconnected();

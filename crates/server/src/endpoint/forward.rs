@@ -5,7 +5,9 @@
 //! it serves the request, and only one caller can remove it. So a request runs at most once. If the serving node dies, the
 //! receiving node tries to remove the message itself: with success the request never ran, and it is routed again.
 
+mod chunk_body;
 mod outbox;
+pub(crate) mod outgoing;
 mod read_mail;
 pub(crate) mod receiving;
 mod serving;
@@ -43,13 +45,17 @@ pub(crate) fn receive(server: &Arc<Server>, id: MailId, sealed: &Bytes) {
                 .forwards
                 .replied(request.number, status, headers, content, mail.body);
         }
-        MailHead::Chunk { request, is_last } => {
+        MailHead::Chunk {
+            request,
+            number,
+            is_last,
+        } => {
             remove(id);
-            server.forwards.chunk(request.number, mail.body, is_last);
+            server.forwards.chunk(request.number, number, mail.body, is_last);
         }
-        MailHead::Credit { request, chunks } => {
+        MailHead::Credit { request, chunks, total } => {
             remove(id);
-            server.forwards.credit(&request, chunks);
+            server.forwards.credit(&request, chunks, total);
         }
         MailHead::ClientLeft { request } => {
             remove(id);
@@ -57,16 +63,24 @@ pub(crate) fn receive(server: &Arc<Server>, id: MailId, sealed: &Bytes) {
         }
         MailHead::Ask { request } => {
             remove(id);
-            let is_known = server.forwards.running.lock().contains_key(&request);
-            let server = Arc::clone(server);
+            let sent = server.forwards.sent_chunks(&request);
+            let (server, to) = (Arc::clone(server), request.node.clone());
+            let head = MailHead::Known {
+                request,
+                is_known: sent.is_some(),
+                sent,
+            };
             tokio::spawn(async move {
-                let to = request.node.clone();
-                let _ = send(&server.node, &to, MailHead::Known { request, is_known }, Bytes::new()).await; // it asks again
+                let _ = send(&server.node, &to, head, Bytes::new()).await; // it asks again
             });
         }
-        MailHead::Known { request, is_known } => {
+        MailHead::Known {
+            request,
+            is_known,
+            sent,
+        } => {
             remove(id);
-            server.forwards.answered(request.number, is_known);
+            server.forwards.answered(request.number, is_known, sent);
         }
         MailHead::Acknowledge {
             principal,

@@ -3,7 +3,8 @@
 
 use crate::endpoint::authenticate::{self, Authenticate, Authentication, CheckedCaller};
 use crate::endpoint::bound_session;
-use crate::endpoint::forward::receiving::{ForwardError, Outgoing};
+use crate::endpoint::forward::outgoing::Outgoing;
+use crate::endpoint::forward::receiving::ForwardError;
 use crate::endpoint::read_body::{WholeBody, read_body};
 use crate::endpoint::request_head::RequestHead;
 use crate::endpoint::respond;
@@ -163,6 +164,7 @@ impl HttpSse {
             .await;
         forwarded.map_err(|error| match error {
             ForwardError::Refused(reason) => reason.into(),
+            ForwardError::LeaseEnded => Reason::StoreUnavailable.into(),
             ForwardError::NotRun | ForwardError::Died => Reason::UnknownSession.into(), // its connection is gone with it
         })
     }

@@ -3,7 +3,8 @@
 //! Only a request of a client is routed. A forwarded one is served where it arrives, or sent back.
 
 use crate::call::request_state;
-use crate::endpoint::forward::receiving::{ForwardError, Outgoing};
+use crate::endpoint::forward::outgoing::Outgoing;
+use crate::endpoint::forward::receiving::ForwardError;
 use crate::endpoint::request_head::RequestHead;
 use crate::endpoint::restore::place_of_call;
 use crate::endpoint::server::Server;
@@ -162,7 +163,7 @@ async fn call_or_notification(
             }
             Ok(response) => return Ok(response),
             Err(ForwardError::NotRun) => {} // its node died before it ran: this one may become the owner
-            Err(ForwardError::Died) => return Ok(died(&ids)),
+            Err(ForwardError::Died | ForwardError::LeaseEnded) => return Ok(may_have_run(&ids)),
             Err(ForwardError::Refused(reason)) => return Err(Refusal::new(reason).about(ids.first())),
         }
     }
@@ -234,7 +235,7 @@ pub(crate) async fn while_draining(
             Ok(response) if response.status() == StatusCode::MISDIRECTED_REQUEST => {} // it drains, too
             Ok(response) => return Some(Ok(response)),
             Err(ForwardError::NotRun) => {} // it has left or died
-            Err(ForwardError::Died) => return Some(Err(Reason::ShuttingDown.into())),
+            Err(ForwardError::Died | ForwardError::LeaseEnded) => return Some(Err(Reason::ShuttingDown.into())),
             Err(ForwardError::Refused(reason)) => return Some(Err(reason.into())),
         }
         avoided.push(other);
@@ -267,6 +268,7 @@ async fn retry(server: &Server, parked: &Incarnation, routing: &Routing) -> Opti
                 return match forward(server, &node, routing, None).await {
                     Ok(response) => Some(Ok(response)),
                     Err(ForwardError::NotRun | ForwardError::Died) => None,
+                    Err(ForwardError::LeaseEnded) => Some(Err(Reason::StoreUnavailable.into())),
                     Err(ForwardError::Refused(reason)) => Some(Err(reason.into())),
                 };
             }
@@ -310,6 +312,7 @@ async fn answer_question(
                     Ok(response) if response.status() == StatusCode::MISDIRECTED_REQUEST => Ok(respond::accepted()),
                     Ok(response) => Ok(response),
                     Err(ForwardError::NotRun | ForwardError::Died) => Ok(respond::accepted()), // too late
+                    Err(ForwardError::LeaseEnded) => Err(Reason::StoreUnavailable.into()),
                     Err(ForwardError::Refused(reason)) => Err(reason.into()),
                 };
             }
@@ -369,8 +372,8 @@ fn request_ids(payload: &Payload) -> Vec<RequestId> {
     messages.iter().filter_map(Message::request_id).cloned().collect()
 }
 
-/// The node that ran the calls has died.
-fn died(ids: &[RequestId]) -> Response<Body> {
+/// The node that ran the calls has died, or this node cannot get their replies.
+fn may_have_run(ids: &[RequestId]) -> Response<Body> {
     match ids {
         [id] => respond::error(id, &OrphanCause::Restarted.error()),
         ids => respond::errors(ids, &OrphanCause::Restarted.error()),

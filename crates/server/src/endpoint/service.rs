@@ -1,7 +1,7 @@
 //! One HTTP request, from its head to its response. The steps are those of the table in ARCHITECTURE.md.
 
 use crate::endpoint::authenticate::{self, Authenticate, Authentication, CheckedCaller};
-use crate::endpoint::forward::receiving::Outgoing;
+use crate::endpoint::forward::outgoing::Outgoing;
 use crate::endpoint::pending_response::PendingResponse;
 use crate::endpoint::read_body::read_body;
 use crate::endpoint::request_head::{Forwarded, RequestHead};

@@ -9,6 +9,7 @@ mod calls;
 mod changing_lists;
 mod clock_steps;
 mod delivery;
+mod forwards;
 mod gaps;
 mod guide;
 mod handler_open;

@@ -187,10 +187,12 @@ impl Node {
         }
     }
 
-    /// Refuses clients that wait for another node, because the lease of this one has ended.
-    pub(super) fn refuse_waiting(&mut self, shared: &mut Shared) {
-        for pending in std::mem::take(&mut self.forwards).into_values() {
-            shared.send(pending.client, ToClient::Error);
+    /// Settles all forwards, because the lease of this node has ended.
+    pub(super) fn fail_waiting(&mut self, shared: &mut Shared) {
+        for mut pending in std::mem::take(&mut self.forwards).into_values() {
+            if pending.machine.lease_ended() == ForwardStep::Fail {
+                shared.send(pending.client, ToClient::Error);
+            }
         }
     }
 

@@ -11,7 +11,7 @@ pub(super) const MAX_CHUNK_BYTES: usize = 64 << 10;
 /// The pause before a step is repeated that the store could not take.
 pub(super) const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// Parts of a body that may be on their way to a client that does not read.
-pub(super) const MAX_UNREAD_CHUNKS: u32 = 16;
+pub(super) const MAX_UNREAD_CHUNKS: usize = 16;
 
 /// Puts a message into the mailbox of another node.
 pub(super) async fn send(node: &Node, to: &Incarnation, head: MailHead, body: Bytes) -> Result<MailId, StoreError> {

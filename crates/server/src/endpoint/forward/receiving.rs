@@ -1,33 +1,28 @@
 //! The node that a client talks to: it sends a request to another node, and the response to the client.
 
+use super::chunk_body::{BodyPart, ChunkBody, OpenForward, Probe};
 use super::outbox::{MAX_UNREAD_CHUNKS, RETRY_PAUSE, send};
+use super::outgoing::Outgoing;
 use super::read_mail::ReadMail;
 use crate::node::telemetry;
 use crate::node::{Node, random};
 use crate::session::Session;
-use crate::session::orphan::OrphanCause;
-use crate::stream::body::{Body, Chunks};
+use crate::stream::body::Body;
 use bytes::Bytes;
-use http::request::Parts;
-use http::{HeaderName, HeaderValue, Method, Response, StatusCode, header};
+use http::{HeaderName, HeaderValue, Response, StatusCode};
 use parking_lot::Mutex;
 use rethread_proto::cluster::mail::{
     ForwardEndpoint, ForwardId, ForwardedContent, ForwardedRequest, MailHead, principal_names,
 };
-use rethread_proto::cluster::{Claim, Delivery, Forward, ForwardStep};
+use rethread_proto::cluster::{ChunkSequence, ChunkStep, Claim, Delivery, Forward, ForwardStep};
 use rethread_proto::event_id::Seq;
-use rethread_proto::jsonrpc::{RequestId, error_message};
 use rethread_proto::refusal::Reason;
-use rethread_proto::sse::write_unnumbered;
 use rethread_proto::stream::ReaderStart;
 use rethread_proto::{Ordinal, Principal};
 use rethread_store::{ClusterStore, Incarnation, MailId, StoreError};
 use std::collections::HashMap;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::task::{Context, Poll};
 use std::time::Instant;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -41,13 +36,17 @@ pub(crate) struct Forwards {
     pub(super) running: Mutex<HashMap<ForwardId, Running>>,
     /// This node leaves, and takes no requests of other nodes. Changed under the lock of `running`.
     is_leaving: AtomicBool,
+    /// Changes when wake-ups are lost and when they arrive again. The store may have restarted without its last writes.
+    reconnections: watch::Sender<u64>,
     pub(super) read_mail: Arc<ReadMail>,
 }
 
 /// A request that another node runs.
 struct Waiting {
+    /// `None` after the head has arrived.
     head: Option<oneshot::Sender<Head>>,
-    chunks: mpsc::Sender<Bytes>,
+    chunks: ChunkSequence,
+    parts: mpsc::Sender<BodyPart>,
     /// Whether the serving node knows the request, when it was asked.
     known: Arc<watch::Sender<bool>>,
     /// Whether this node waits for it before it stops.
@@ -58,8 +57,10 @@ struct Waiting {
 pub(super) struct Running {
     /// Dropping it ends the request.
     pub(super) _client: oneshot::Sender<()>,
-    /// Parts that the client may still be sent.
-    pub(super) credit: watch::Sender<u32>,
+    /// The number of the last chunk that may be sent.
+    pub(super) credit: watch::Sender<u64>,
+    /// Chunks that were sent.
+    pub(super) sent: u64,
 }
 
 struct Head {
@@ -69,16 +70,16 @@ struct Head {
     body: Bytes,
 }
 
-/// A request that another node shall serve.
-#[derive(Clone)]
-pub(crate) struct Outgoing {
-    method: String,
-    target: String,
-    headers: Vec<(String, String)>,
-    /// Whether its response ends by itself. A GET and a subscription do not.
-    has_end: bool,
-    /// The end of a body whose serving node dies. Empty if the client resumes the stream.
-    on_death: Bytes,
+/// The end of the wait for a head. `None` if the lease of this node has ended.
+struct Reply(Option<Head>);
+
+impl Reply {
+    fn step(&self, forward: &mut Forward) -> ForwardStep {
+        match &self.0 {
+            Some(_) => forward.replied(),
+            None => forward.lease_ended(),
+        }
+    }
 }
 
 /// Why a forward gave no response.
@@ -88,58 +89,10 @@ pub(crate) enum ForwardError {
     NotRun,
     /// The serving node died while it ran the request.
     Died,
+    /// The lease of this node has ended. The request may have run.
+    LeaseEnded,
     /// The store cannot be reached, or the mailbox is full.
     Refused(Reason),
-}
-
-/// Headers that are checked by the receiving node and are secrets, or that belong to one connection.
-const KEPT_BACK: [HeaderName; 7] = [
-    header::AUTHORIZATION,
-    header::COOKIE,
-    header::PROXY_AUTHORIZATION,
-    header::CONNECTION,
-    header::TRANSFER_ENCODING,
-    header::CONTENT_LENGTH,
-    header::UPGRADE,
-];
-
-impl Outgoing {
-    /// A request with this head.
-    pub(crate) fn new(parts: &Parts) -> Self {
-        let headers = parts.headers.iter().filter(|(name, _)| !KEPT_BACK.contains(name));
-        let headers =
-            headers.filter_map(|(name, value)| Some((name.as_str().to_owned(), value.to_str().ok()?.to_owned())));
-        Outgoing {
-            method: parts.method.as_str().to_owned(),
-            target: parts
-                .uri
-                .path_and_query()
-                .map_or("/", |target| target.as_str())
-                .to_owned(),
-            headers: headers.collect(),
-            has_end: parts.method != Method::GET,
-            on_death: Bytes::new(),
-        }
-    }
-
-    /// The same request, whose response does not end by itself.
-    pub(crate) fn without_end(&self) -> Self {
-        Outgoing {
-            has_end: false,
-            ..self.clone()
-        }
-    }
-
-    /// The same request, which gets an error on its id if the serving node dies while it streams.
-    pub(crate) fn with_error_on_death(&self, id: &RequestId) -> Self {
-        let mut event = Vec::new();
-        let error = OrphanCause::Restarted.error();
-        write_unnumbered(&mut event, &error_message(Some(id), &error));
-        Outgoing {
-            on_death: event.into(),
-            ..self.clone()
-        }
-    }
 }
 
 impl Default for Forwards {
@@ -149,6 +102,7 @@ impl Default for Forwards {
             waiting: Mutex::default(),
             running: Mutex::default(),
             is_leaving: AtomicBool::new(false),
+            reconnections: watch::Sender::new(0),
             read_mail: Arc::default(),
         }
     }
@@ -169,6 +123,20 @@ impl Forwards {
     pub(crate) fn stop_serving(&self) {
         let _running = self.running.lock();
         self.is_leaving.store(true, Ordering::Relaxed);
+    }
+
+    /// The connection to the store was lost, or is back. Every forward that began before is in doubt: see
+    /// [`Forward::store_reconnected`].
+    pub(crate) fn store_reconnected(&self) {
+        self.reconnections.send_modify(|number| *number += 1);
+    }
+
+    /// The lease of this node has ended. Replies go to a mailbox that this node does not read again, so every client that
+    /// waits for one is answered now, and bodies break. Other nodes take this one for dead, so what it runs for them ends.
+    pub(crate) fn lease_ended(&self) {
+        let waiting = std::mem::take(&mut *self.waiting.lock());
+        let running = std::mem::take(&mut *self.running.lock());
+        drop((waiting, running)); // without the locks: the requests end
     }
 
     /// Registers a request of another node. False if this node takes none.
@@ -205,12 +173,14 @@ impl Forwards {
         };
         let (head, replied) = oneshot::channel();
         let known = Arc::new(watch::Sender::new(true));
-        let (chunks, parts) = mpsc::channel(MAX_UNREAD_CHUNKS as usize + 2);
+        // Room for all chunks that the other node may send without credit, and for the end.
+        let (sender, parts) = mpsc::channel(MAX_UNREAD_CHUNKS + 2);
         self.waiting.lock().insert(
             number,
             Waiting {
                 head: Some(head),
-                chunks,
+                chunks: ChunkSequence::new(),
+                parts: sender,
                 known: Arc::clone(&known),
                 has_end: request.has_end,
             },
@@ -223,6 +193,12 @@ impl Forwards {
             known,
             is_over: false,
         };
+        // After the registration, so that either this or the end of the lease finds the other one.
+        if !(node.membership.holds() && node.membership.is_this_process(&id.node)) {
+            guard.is_over = true;
+            return Err(unavailable());
+        }
+        let mut reconnections = self.reconnections.subscribe(); // before the delivery, which may be lost
         let mail = ForwardedRequest {
             id,
             principal: principal_names(principal),
@@ -232,11 +208,14 @@ impl Forwards {
             endpoint,
         };
         let sent = send(node, to, MailHead::Request(mail), body).await;
-        let head = self.wait(node, cluster, &guard, sent, replied).await;
+        let head = self
+            .wait(node, cluster, &guard, sent, replied, &mut reconnections)
+            .await;
         let outcome = match &head {
             Ok(_) => "replied",
             Err(ForwardError::NotRun) => "not_run",
             Err(ForwardError::Died) => "died",
+            Err(ForwardError::LeaseEnded) => "lease_ended",
             Err(ForwardError::Refused(_)) => "refused",
         };
         telemetry::forwarded(kind, outcome, started.elapsed());
@@ -258,25 +237,10 @@ impl Forwards {
                 Body::stream(reader)
             }
             ForwardedContent::Chunks => {
-                let (node, serving, has_end) = (Arc::clone(node), to.clone(), request.has_end);
-                let died = async move {
-                    let Some(cluster) = node.cluster() else {
-                        return std::future::pending().await;
-                    };
-                    let mut closing = node.closing.subscribe();
-                    tokio::select! {
-                        () = node.membership.when_dead(cluster, &serving) => {}
-                        // This node stops, and the client opens the stream again elsewhere.
-                        _ = closing.wait_for(|closing| *closing), if !has_end => {}
-                    }
-                };
-                Body::stream(Box::new(ChunkBody {
-                    parts,
-                    guard,
-                    unread: 0,
-                    died: Box::pin(died),
-                    on_death: request.on_death.clone(),
-                }))
+                let is_stream = is_event_stream(&head.headers);
+                let probe = guard.probe();
+                let body = ChunkBody::new(parts, Box::new(guard), probe, reconnections, request, is_stream);
+                Body::stream(Box::new(body))
             }
         };
         Ok(response(head.status, &head.headers, content))
@@ -290,6 +254,7 @@ impl Forwards {
         guard: &ForwardGuard,
         sent: Result<MailId, StoreError>,
         mut replied: oneshot::Receiver<Head>,
+        reconnections: &mut watch::Receiver<u64>,
     ) -> Result<Head, ForwardError> {
         let (to, lease) = (&guard.to, node.membership.lease());
         let mut forward = Forward::new();
@@ -298,20 +263,19 @@ impl Forwards {
             Err(StoreError::Full) => Delivery::Full,
             Err(_) => Delivery::StoreFailed,
         });
-        let mut head = None;
+        let mut reply = None;
         let mut known = guard.known.subscribe();
         loop {
             step = match step {
                 ForwardStep::Wait | ForwardStep::SendClientLeft => tokio::select! {
                     biased;
-                    reply = &mut replied => {
-                        head = reply.ok();
-                        forward.replied()
-                    }
+                    head = &mut replied => reply.insert(Reply(head.ok())).step(&mut forward),
                     answer = known.changed() => {
                         let is_known = answer.is_err() || *known.borrow_and_update();
                         forward.executor_answered(is_known)
                     }
+                    // Before the death of the node: a claim proves nothing after a reconnection.
+                    _ = reconnections.changed() => forward.store_reconnected(),
                     () = node.membership.when_dead(cluster, to) => forward.executor_died(),
                     () = tokio::time::sleep(lease) => forward.mail_may_be_lost(),
                 },
@@ -319,27 +283,51 @@ impl Forwards {
                     let head = MailHead::Ask {
                         request: guard.id.clone(),
                     };
-                    let _ = send(node, to, head, Bytes::new()).await; // asked again after the next lease
+                    guard.send_later(head); // asked again after the next lease
                     ForwardStep::Wait
                 }
                 ForwardStep::Claim => match &sent {
-                    Ok(mail) => forward.claimed(claim(cluster, to, mail).await),
+                    Ok(mail) => tokio::select! {
+                        biased;
+                        head = &mut replied => reply.insert(Reply(head.ok())).step(&mut forward),
+                        claim = claim(cluster, to, mail) => {
+                            if reconnections.has_changed().unwrap_or(false) {
+                                let _ = forward.store_reconnected(); // during the claim
+                            }
+                            forward.claimed(claim)
+                        }
+                    },
                     Err(_) => ForwardStep::Fail,
                 },
                 ForwardStep::Reply => {
+                    let head = reply.and_then(|Reply(head)| head);
                     return head.ok_or(ForwardError::Refused(Reason::StoreUnavailable));
                 }
                 ForwardStep::RouteAgain => return Err(ForwardError::NotRun),
                 ForwardStep::Refuse => return Err(ForwardError::Refused(Reason::Overloaded("forwarded requests"))),
+                ForwardStep::Fail if reply.is_some() => return Err(ForwardError::LeaseEnded),
                 ForwardStep::Fail => return Err(ForwardError::Died),
             };
         }
     }
 
-    pub(super) fn answered(&self, number: u64, is_known: bool) {
-        if let Some(waiting) = self.waiting.lock().get(&number) {
+    /// The serving node has answered whether it knows a request.
+    pub(super) fn answered(&self, number: u64, is_known: bool, sent: Option<u64>) {
+        let mut table = self.waiting.lock();
+        let Some(waiting) = table.get_mut(&number) else { return };
+        if waiting.head.is_some() {
             waiting.known.send_replace(is_known);
+        } else if waiting.chunks.executor_answered(is_known, sent) == ChunkStep::Break {
+            table.remove(&number); // without its last part the body is broken
         }
+    }
+
+    /// A lease has passed without the next chunk of a body.
+    fn chunk_is_late(&self, number: u64) -> ChunkStep {
+        let mut table = self.waiting.lock();
+        table
+            .get_mut(&number)
+            .map_or(ChunkStep::Wait, |waiting| waiting.chunks.silence())
     }
 
     pub(super) fn replied(
@@ -366,21 +354,44 @@ impl Forwards {
         }
     }
 
-    pub(super) fn chunk(&self, number: u64, chunk: Bytes, is_last: bool) {
-        let mut waiting = self.waiting.lock();
-        let is_taken = waiting.get(&number).is_some_and(|waiting| {
-            // The channel has room for all parts that the other node may send without credit.
-            chunk.is_empty() || waiting.chunks.try_send(chunk).is_ok()
-        });
-        if is_last || !is_taken {
-            waiting.remove(&number); // the body ends when it has read what is in the channel
+    pub(super) fn chunk(&self, request: u64, number: Option<u64>, chunk: Bytes, is_last: bool) {
+        let mut table = self.waiting.lock();
+        let Some(waiting) = table.get_mut(&request) else { return };
+        let step = waiting.chunks.chunk(number, is_last);
+        let send = |part| waiting.parts.try_send(part).is_ok();
+        let is_open = match step {
+            ChunkStep::Send => chunk.is_empty() || send(BodyPart::Chunk(chunk)),
+            ChunkStep::SendLast => {
+                let _ = (chunk.is_empty() || send(BodyPart::Chunk(chunk))) && send(BodyPart::End);
+                false
+            }
+            ChunkStep::Wait | ChunkStep::Ask => true,
+            ChunkStep::Break => false,
+        };
+        if !is_open {
+            table.remove(&request); // the body ends when it has read what is in the channel
         }
     }
 
-    pub(super) fn credit(&self, request: &ForwardId, chunks: u32) {
+    pub(super) fn credit(&self, request: &ForwardId, chunks: u32, total: Option<u64>) {
         if let Some(running) = self.running.lock().get(request) {
-            running.credit.send_modify(|credit| *credit += chunks);
+            running.credit.send_modify(|credit| match total {
+                Some(total) => *credit = (*credit).max(total.saturating_add(MAX_UNREAD_CHUNKS as u64)),
+                None => *credit = credit.saturating_add(u64::from(chunks)),
+            });
         }
+    }
+
+    /// Counts a chunk that is in the mailbox of the receiving node.
+    pub(super) fn chunk_sent(&self, request: &ForwardId) {
+        if let Some(running) = self.running.lock().get_mut(request) {
+            running.sent += 1;
+        }
+    }
+
+    /// The chunks of a response that were sent. `None` if the request does not run here.
+    pub(super) fn sent_chunks(&self, request: &ForwardId) -> Option<u64> {
+        self.running.lock().get(request).map(|running| running.sent)
     }
 
     pub(super) fn client_left(&self, request: &ForwardId) {
@@ -401,9 +412,13 @@ pub(super) async fn claim(cluster: &dyn ClusterStore, mailbox: &Incarnation, mai
     }
 }
 
-fn whole_body(head: &Head) -> Body {
+fn is_event_stream(headers: &[(String, String)]) -> bool {
     let is_stream = |(name, value): &(String, String)| name == "content-type" && value.starts_with("text/event-stream");
-    if head.headers.iter().any(is_stream) {
+    headers.iter().any(is_stream)
+}
+
+fn whole_body(head: &Head) -> Body {
+    if is_event_stream(&head.headers) {
         Body::events(head.body.clone())
     } else {
         Body::whole(head.body.clone())
@@ -425,10 +440,39 @@ fn response(status: u16, headers: &[(String, String)], body: Body) -> Response<B
 struct ForwardGuard {
     forwards: Arc<Forwards>,
     node: Arc<Node>,
+    /// The serving node.
     to: Incarnation,
     id: ForwardId,
     known: Arc<watch::Sender<bool>>,
     is_over: bool,
+}
+
+impl ForwardGuard {
+    fn probe(&self) -> Probe {
+        let (forwards, number) = (Arc::clone(&self.forwards), self.id.number);
+        Probe {
+            node: Arc::clone(&self.node),
+            to: self.to.clone(),
+            id: self.id.clone(),
+            read: Arc::default(),
+            silence: Box::new(move || forwards.chunk_is_late(number)),
+        }
+    }
+}
+
+impl OpenForward for ForwardGuard {
+    fn id(&self) -> &ForwardId {
+        &self.id
+    }
+
+    fn send_later(&self, head: MailHead) {
+        let (node, to) = (Arc::clone(&self.node), self.to.clone());
+        tokio::spawn(async move { send(&node, &to, head, Bytes::new()).await });
+    }
+
+    fn set_over(&mut self, is_over: bool) {
+        self.is_over = is_over;
+    }
 }
 
 impl Drop for ForwardGuard {
@@ -436,53 +480,9 @@ impl Drop for ForwardGuard {
         self.forwards.waiting.lock().remove(&self.id.number);
         self.node.notify_drain();
         if !self.is_over {
-            let (node, to) = (Arc::clone(&self.node), self.to.clone());
-            let head = MailHead::ClientLeft {
+            self.send_later(MailHead::ClientLeft {
                 request: self.id.clone(),
-            };
-            tokio::spawn(async move { send(&node, &to, head, Bytes::new()).await });
+            });
         }
-    }
-}
-
-/// A response body that another node sends in parts.
-struct ChunkBody {
-    parts: mpsc::Receiver<Bytes>,
-    guard: ForwardGuard,
-    /// Parts that were read and not reported yet.
-    unread: u32,
-    /// The serving node is dead, or this node does not wait for the end.
-    died: Pin<Box<dyn Future<Output = ()> + Send>>,
-    /// The last part if the serving node dies.
-    on_death: Bytes,
-}
-
-impl Chunks for ChunkBody {
-    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        let chunk = match self.parts.poll_recv(cx) {
-            Poll::Ready(Some(chunk)) => chunk,
-            Poll::Ready(None) => {
-                self.guard.is_over = true;
-                return Poll::Ready(None);
-            }
-            Poll::Pending => {
-                std::task::ready!(self.died.as_mut().poll(cx));
-                self.guard.is_over = true;
-                self.parts.close(); // the next part is the end
-                let last = std::mem::take(&mut self.on_death);
-                return Poll::Ready((!last.is_empty()).then_some(last));
-            }
-        };
-        self.unread += 1;
-        if self.unread >= MAX_UNREAD_CHUNKS / 2 {
-            let chunks = std::mem::take(&mut self.unread);
-            let (node, to) = (Arc::clone(&self.guard.node), self.guard.to.clone());
-            let head = MailHead::Credit {
-                request: self.guard.id.clone(),
-                chunks,
-            };
-            tokio::spawn(async move { send(&node, &to, head, Bytes::new()).await });
-        }
-        Poll::Ready(Some(chunk))
     }
 }

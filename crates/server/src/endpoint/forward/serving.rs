@@ -12,7 +12,7 @@ use rethread_proto::cluster::mail::{
     ForwardEndpoint, ForwardId, ForwardedContent, ForwardedRequest, MailHead, named_principal,
 };
 use rethread_proto::cluster::{Delivery, Execution, ExecutionStep};
-use rethread_store::{Incarnation, MailId, StoreError, StreamKey};
+use rethread_store::{MailId, StoreError, StreamKey};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -38,12 +38,13 @@ pub(crate) trait ServeForwarded: Send + Sync + 'static {
 /// Serves a request of another node, if this node may and nobody else does: see [`Execution`].
 pub(super) fn serve(server: &Arc<Server>, id: MailId, request: ForwardedRequest, body: Bytes) {
     let (client, client_left) = oneshot::channel();
-    let credit = watch::Sender::new(MAX_UNREAD_CHUNKS);
+    let credit = watch::Sender::new(MAX_UNREAD_CHUNKS as u64);
     let granted = credit.subscribe();
     let forward = request.id.clone();
     let running = Running {
         _client: client,
         credit,
+        sent: 0,
     };
     if !server.forwards.begin(forward.clone(), running) {
         return; // the receiving node takes it back
@@ -62,7 +63,7 @@ async fn execute(
     request: ForwardedRequest,
     body: Bytes,
     client_left: oneshot::Receiver<()>,
-    granted: watch::Receiver<u32>,
+    granted: watch::Receiver<u64>,
 ) {
     let (node, forward) = (&server.node, request.id.clone());
     let (Some(cluster), Some(current)) = (node.cluster(), node.membership.current()) else {
@@ -77,15 +78,19 @@ async fn execute(
     if step != ExecutionStep::Run {
         return;
     }
-    let response = tokio::select! {
-        response = respond(server, request, body) => response,
-        _ = client_left => None, // dropping the request is what a closed connection does
-        () = node.membership.when_dead(cluster, &forward.node) => None,
+    let exchange = async {
+        let Some(response) = respond(server, request, body).await else {
+            return;
+        };
+        if execution.finished() == ExecutionStep::Reply {
+            send_response(server, &forward, response, granted, &mut execution).await;
+        }
     };
-    let Some(response) = response else { return };
-    step = execution.finished();
-    if step == ExecutionStep::Reply {
-        send_response(server, &forward, response, granted, &mut execution).await;
+    // Until the end of the response: nobody else ends a response without a client.
+    tokio::select! {
+        () = exchange => {}
+        _ = client_left => {} // dropping the request is what a closed connection does
+        () = node.membership.when_dead(cluster, &forward.node) => {}
     }
 }
 
@@ -113,7 +118,7 @@ async fn send_response(
     server: &Server,
     id: &ForwardId,
     response: Response<Body>,
-    granted: watch::Receiver<u32>,
+    granted: watch::Receiver<u64>,
     execution: &mut Execution,
 ) {
     let (parts, body) = response.into_parts();
@@ -184,30 +189,36 @@ async fn reply(server: &Server, id: &ForwardId, head: MailHead, body: Bytes, exe
     }
 }
 
-/// Sends a body in parts, as fast as the client reads them.
-async fn send_chunks(server: &Server, id: &ForwardId, mut body: Body, mut granted: watch::Receiver<u32>) {
-    let (node, to): (_, &Incarnation) = (&server.node, &id.node);
-    let mut sent = 0;
+/// Sends a body in chunks, as fast as the client reads them. If that fails, the receiving node learns it when it asks for the next
+/// chunk.
+async fn send_chunks(server: &Server, id: &ForwardId, mut body: Body, mut granted: watch::Receiver<u64>) {
+    let mut number = 0;
     loop {
-        let frame = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
-        let chunk = frame.and_then(|frame| frame.ok()?.into_data().ok());
+        let chunk = match std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
+            None => None,
+            Some(Ok(frame)) => frame.into_data().ok(),
+            Some(Err(_)) => return,
+        };
         let is_last = chunk.is_none();
         let mut rest = chunk.unwrap_or_default();
         loop {
             let part = rest.split_to(rest.len().min(MAX_CHUNK_BYTES));
-            if !part.is_empty() {
-                sent += 1;
-                if granted.wait_for(|granted| *granted >= sent).await.is_err() {
+            let is_end = is_last && rest.is_empty();
+            if is_end || !part.is_empty() {
+                number += 1;
+                // The end needs no credit.
+                if !is_end && granted.wait_for(|granted| *granted >= number).await.is_err() {
                     return; // the client has left
                 }
-            }
-            let is_end = is_last && rest.is_empty();
-            let head = MailHead::Chunk {
-                request: id.clone(),
-                is_last: is_end,
-            };
-            if (is_end || !part.is_empty()) && send(node, to, head, part).await.is_err() {
-                return;
+                let head = MailHead::Chunk {
+                    request: id.clone(),
+                    number: Some(number),
+                    is_last: is_end,
+                };
+                if !send_chunk(server, id, head, part).await {
+                    return;
+                }
+                server.forwards.chunk_sent(id);
             }
             if rest.is_empty() {
                 break;
@@ -217,4 +228,17 @@ async fn send_chunks(server: &Server, id: &ForwardId, mut body: Body, mut grante
             return;
         }
     }
+}
+
+/// Sends one chunk, and tries again for a lease. The number of the chunk makes repetitions harmless. False without success.
+async fn send_chunk(server: &Server, id: &ForwardId, head: MailHead, part: Bytes) -> bool {
+    let node = &server.node;
+    let deadline = Instant::now() + node.membership.lease();
+    while send(node, &id.node, head.clone(), part.clone()).await.is_err() {
+        if !node.membership.holds() || Instant::now() >= deadline {
+            return false;
+        }
+        tokio::time::sleep(RETRY_PAUSE).await;
+    }
+    true
 }
