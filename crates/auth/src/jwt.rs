@@ -114,6 +114,19 @@ impl<'a> UnverifiedJwt<'a> {
         })
     }
 
+    /// The principal of a token that [`verify`](Self::verify) has refused with `outcome`. `None` if the signature was not verified by
+    /// then: anyone can write such a token.
+    pub fn verified_principal(&self, rules: &JwtRules, outcome: AuthOutcome) -> Option<Principal> {
+        let is_verified = matches!(outcome, AuthOutcome::Expired | AuthOutcome::Early);
+        let subject = self.subject().filter(|_| is_verified)?;
+        Some(Principal::new(Arc::clone(&rules.issuer), subject))
+    }
+
+    fn subject(&self) -> Option<&str> {
+        let subject = self.claims.get("sub").and_then(Value::as_str);
+        subject.filter(|subject| !subject.is_empty())
+    }
+
     fn check_header(&self, rules: &JwtRules) -> Result<(Algorithm, Option<&str>), AuthOutcome> {
         let JwtHeader { alg, kid, typ, crit } = &self.header;
         if self.issuer() != Some(&*rules.issuer) {
@@ -154,10 +167,7 @@ impl<'a> UnverifiedJwt<'a> {
                 return Err(AuthOutcome::Early);
             }
         }
-        let subject = self.claims.get("sub").and_then(Value::as_str);
-        let subject = subject
-            .filter(|subject| !subject.is_empty())
-            .ok_or(AuthOutcome::Subject)?;
+        let subject = self.subject().ok_or(AuthOutcome::Subject)?;
         let principal = Principal::new(Arc::clone(&rules.issuer), subject);
         let mut identity = Identity::new(principal, Arc::clone(&rules.name), self.scopes(implied), Some(expires));
         identity.audience = Some(Audience {

@@ -93,7 +93,8 @@ impl ServerPolicy {
     /// Whether an identity may use the server. Every server decides for itself: a token that was verified at one server must
     /// not pass at another.
     pub fn admit(&self, identity: &Identity, endpoint: Endpoint) -> Result<Caller, AuthRefusal> {
-        let refuse = |outcome| Err(self.refuse(outcome, &identity.provider, endpoint));
+        let refused = |refusal: AuthRefusal| Err(refusal.with_principal(Some(identity.principal.clone())));
+        let refuse = |outcome| refused(self.refuse(outcome, &identity.provider, endpoint));
         if let Some(audience) = &identity.audience {
             let accepted = audience.accepted.as_deref().unwrap_or(&self.urls);
             if !accepts_audience(accepted, audience.claimed.iter().map(String::as_str)) {
@@ -105,7 +106,7 @@ impl ServerPolicy {
         }
         let is_allowed = |entry: &AllowEntry| entry.admits(&identity.provider, &identity.principal);
         if !self.allow.as_ref().is_none_or(|allow| allow.iter().any(is_allowed)) {
-            return Err(AuthRefusal::principal(Arc::clone(&identity.provider)));
+            return refused(AuthRefusal::principal(Arc::clone(&identity.provider)));
         }
         let caller = Caller::new(identity.principal.clone(), Arc::clone(&identity.provider));
         Ok(caller

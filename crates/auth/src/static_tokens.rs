@@ -152,6 +152,11 @@ impl StaticTokens {
         Some(Ok(Identity::new(token.principal.clone(), provider, scopes, expires)))
     }
 
+    /// The owner of a token, expired or not.
+    pub fn owner(&self, digest: &TokenDigest) -> Option<&Principal> {
+        self.by_digest.get(digest).map(|token| &token.principal)
+    }
+
     /// The number of digests.
     pub fn len(&self) -> usize {
         self.by_digest.len()

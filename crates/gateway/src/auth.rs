@@ -254,13 +254,17 @@ impl ServerCallers {
             return refuse(AuthOutcome::Malformed);
         };
         let tokens = Arc::clone(&providers.tokens.read());
-        match tokens.look_up(&TokenDigest::of(token), implies, *leeway, now) {
+        let digest = TokenDigest::of(token);
+        match tokens.look_up(&digest, implies, *leeway, now) {
             Some(Ok(identity)) => {
                 let admitted = self.policy.admit(&identity, endpoint);
                 providers.accepted.write().insert(tag, identity, epoch);
                 return Authentication::Done(admitted);
             }
-            Some(Err(outcome)) => return refuse(outcome),
+            Some(Err(outcome)) => {
+                let refusal = self.policy.refuse(outcome, &self.no_provider, endpoint);
+                return Authentication::Done(Err(refusal.with_principal(tokens.owner(&digest).cloned())));
+            }
             None => {}
         }
         let peer = peer::of_request(&head.headers, &head.extensions, &providers.trusted_proxies)
@@ -325,7 +329,8 @@ impl ServerCallers {
                 Some(admitted)
             }
             Verification::Done(Err(outcome)) => {
-                Some(Err(self.refuse_token(outcome, &rules.name, *endpoint, pending.peer)))
+                let refusal = self.refuse_token(outcome, &rules.name, *endpoint, pending.peer);
+                Some(Err(refusal.with_principal(jwt.verified_principal(rules, outcome))))
             }
             Verification::UnknownKid => None,
         }

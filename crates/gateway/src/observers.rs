@@ -3,8 +3,7 @@
 use crate::audit::{self, AuditEvent, AuditLog};
 use crate::auth::{ClientAddress, PeerAddress};
 use http::Extensions;
-use rethread::auth::AuthOutcome;
-use rethread::{CallFacts, CallOutcome, Observe, RefusedRequest, ResumeFacts, SessionEnd, SessionFacts};
+use rethread::{CallFacts, CallOutcome, Observe, RefusedRequest, ResumeFacts, SessionEnd, SessionFacts, Version};
 use rethread_proto::refusal::Reason;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -117,15 +116,14 @@ impl Observe for AuditObserver {
             Reason::Auth(auth) => Some(&**auth),
             _ => None,
         };
-        // A caller whose token was verified, and who may not call.
-        let is_known = auth.is_none_or(|auth| matches!(auth.outcome, AuthOutcome::Scope | AuthOutcome::Principal));
-        let principal = request.principal.filter(|_| is_known);
         self.log.record(&AuditEvent {
             event: if auth.is_some() { "auth.refused" } else { "call" },
             server: Some(&self.server),
-            principal: principal.and_then(|principal| self.log.principal(principal)),
+            // Known only if its token was verified.
+            principal: request.principal.and_then(|principal| self.log.principal(principal)),
             session: request.session,
             peer: peer(request.extensions),
+            revision: request.version.map(Version::as_str),
             method: request.method.map(audit::bounded),
             tool: request.tool.map(audit::bounded),
             outcome: Some("refused"),

@@ -18,7 +18,7 @@ use crate::child::ChildPool;
 use crate::probe::ServerProfile;
 use crate::settings::IdentitySetting;
 use crate::task;
-use crate::trace::{HeaderContext, ListedTools, TracedCall, Tracer};
+use crate::trace::{HeaderContext, ListedNames, TracedCall, Tracer};
 use crate::upstream::codec;
 use bytes::Bytes;
 use call::{relay_call, relay_subscription};
@@ -93,7 +93,8 @@ struct RelayState {
 /// The traces of one server.
 struct RelayTracing {
     tracer: Arc<Tracer>,
-    tools: ListedTools,
+    tools: ListedNames,
+    prompts: ListedNames,
 }
 
 impl Relay {
@@ -123,7 +124,8 @@ impl Relay {
             subscriptions: OpenSubscriptions::default(),
             tracing: tracer.map(|tracer| RelayTracing {
                 tracer,
-                tools: ListedTools::default(),
+                tools: ListedNames::default(),
+                prompts: ListedNames::default(),
             }),
         }))
     }
@@ -276,15 +278,18 @@ impl Relay {
         params: Bytes,
         cx: &Context,
     ) -> Result<Reply, RpcError> {
-        let tool = match call.method() {
-            "tools/call" => call.raw_params().name().filter(|tool| tracing.tools.contains(tool)),
+        let listed = match call.method() {
+            "tools/call" => Some(&tracing.tools),
+            "prompts/get" => Some(&tracing.prompts),
             _ => None,
         };
+        let name = listed.and_then(|_| call.raw_params().name());
+        let target = name.filter(|name| listed.is_some_and(|listed| listed.contains(name)));
         let spans = tracing.tracer.begin(&TracedCall {
             server: &self.0.pool.spawner().server.name,
             method: call.method(),
             id: &cx.request_id(),
-            tool: tool.as_deref(),
+            target: target.as_deref(),
             version: cx.version(),
             session: cx.session().map(|session| Tag::of_session(session.id())),
             parent: codec::trace_context(&params).as_deref(),
@@ -295,8 +300,10 @@ impl Relay {
             None => params,
         };
         let result = self.relay(call, params, cx).await;
-        if let (Ok(reply), "tools/list") = (&result, call.method()) {
-            tracing.tools.add(reply);
+        match (&result, call.method()) {
+            (Ok(reply), "tools/list") => tracing.tools.add(reply.tool_names()),
+            (Ok(reply), "prompts/list") => tracing.prompts.add(reply.prompt_names()),
+            _ => {}
         }
         if let Some(spans) = spans {
             spans.end(&result);

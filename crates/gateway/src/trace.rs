@@ -23,9 +23,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Names of tools that spans show. Beyond: the span has the name of the method.
-const MAX_LISTED_TOOLS: usize = 1000;
-const MAX_TOOL_NAME_BYTES: usize = 128;
+/// Names of tools and of prompts that spans show. Beyond: the span has the name of the method.
+const MAX_LISTED_NAMES: usize = 1000;
+const MAX_NAME_BYTES: usize = 128;
+/// Characters of the id of a request. A client may choose long ones.
+const MAX_ID_CHARS: usize = 128;
 
 /// The context in the `traceparent` header, in the extensions of a request.
 #[derive(Clone, Copy, Debug)]
@@ -75,8 +77,8 @@ impl Tracer {
         let child = server.child(random_id());
         // A client must not choose names, or fill the queue with long ones.
         let method = Method::from(call.method).label();
-        let name = match call.tool {
-            Some(tool) => format!("{method} {tool}"),
+        let name = match call.target {
+            Some(target) => format!("{method} {target}"),
             None => method.to_owned(),
         };
         let mut attributes: Vec<(&'static str, AttributeValue)> = vec![
@@ -86,9 +88,13 @@ impl Tracer {
         if let Some(tag) = call.session {
             attributes.push(("mcp.session.id", AttributeValue::Text(tag.to_string())));
         }
-        if let Some(tool) = call.tool {
-            attributes.push(("gen_ai.operation.name", "execute_tool".into()));
-            attributes.push(("gen_ai.tool.name", tool.into()));
+        match call.target {
+            Some(prompt) if method == "prompts/get" => attributes.push(("gen_ai.prompt.name", prompt.into())),
+            Some(tool) => {
+                attributes.push(("gen_ai.operation.name", "execute_tool".into()));
+                attributes.push(("gen_ai.tool.name", tool.into()));
+            }
+            None => {}
         }
         let (start, link) = (now(), call.header.map(|HeaderContext(context)| context));
         let span = |context, kind| Span {
@@ -105,6 +111,11 @@ impl Tracer {
         let mut server = span(server, SpanKind::Server);
         server.parent = parent.map(|parent| parent.span_id);
         server.links.extend(link);
+        // That of the client. The message to the child has an id of its own.
+        let id = call.id.to_string();
+        let text = id.strip_prefix('"').and_then(|id| id.strip_suffix('"'));
+        let id = text.unwrap_or(&id).chars().take(MAX_ID_CHARS).collect();
+        server.attributes.push(("jsonrpc.request.id", AttributeValue::Text(id)));
         server.attributes.push(("rethread.server", call.server.into()));
         server.attributes.push(("network.protocol.name", "http".into()));
         server.attributes.push(("network.transport", "tcp".into()));
@@ -124,8 +135,8 @@ pub(crate) struct TracedCall<'a> {
     pub(crate) server: &'a str,
     pub(crate) method: &'a str,
     pub(crate) id: &'a RequestId,
-    /// Only if the server has listed it: a client must not choose the names of spans.
-    pub(crate) tool: Option<&'a str>,
+    /// The tool or the prompt. Only if the server has listed it: a client must not choose the names of spans.
+    pub(crate) target: Option<&'a str>,
     pub(crate) version: Version,
     pub(crate) session: Option<Tag>,
     /// `_meta.traceparent`.
@@ -171,7 +182,7 @@ impl CallSpans {
             }
             if let Some(code) = code {
                 span.attributes
-                    .push(("rpc.response.status_code", AttributeValue::Number(code)));
+                    .push(("rpc.response.status_code", AttributeValue::Text(code.to_string())));
             }
         }
         self.tracer.exporter.send(std::mem::take(&mut self.spans));
@@ -186,21 +197,20 @@ impl Drop for CallSpans {
     }
 }
 
-/// The tools that a server has listed.
+/// The tools, or the prompts, that a server has listed.
 #[derive(Debug, Default)]
-pub(crate) struct ListedTools(RwLock<BTreeSet<String>>);
+pub(crate) struct ListedNames(RwLock<BTreeSet<String>>);
 
-impl ListedTools {
+impl ListedNames {
     pub(crate) fn contains(&self, name: &str) -> bool {
         self.0.read().contains(name)
     }
 
-    /// Adds the tools of a reply to `tools/list`.
-    pub(crate) fn add(&self, list: &Reply) {
-        let names = list.tool_names();
+    /// Adds the names of a reply to `tools/list` or `prompts/list`.
+    pub(crate) fn add(&self, names: Vec<String>) {
         let mut known = self.0.write();
         for name in names {
-            if known.len() < MAX_LISTED_TOOLS && name.len() <= MAX_TOOL_NAME_BYTES {
+            if known.len() < MAX_LISTED_NAMES && name.len() <= MAX_NAME_BYTES {
                 known.insert(name);
             }
         }

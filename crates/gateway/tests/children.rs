@@ -15,6 +15,8 @@ mod admin_page;
 mod answer_rows;
 #[path = "children/answer_table.rs"]
 mod answer_table;
+#[path = "children/audit.rs"]
+mod audit;
 #[path = "children/auth.rs"]
 mod auth;
 #[path = "children/bridge.rs"]
@@ -48,6 +50,8 @@ mod landing;
 mod limits;
 #[path = "children/lines.rs"]
 mod lines;
+#[path = "children/metric_table.rs"]
+mod metric_table;
 #[path = "children/monitoring.rs"]
 mod monitoring;
 #[path = "children/operations.rs"]

@@ -34,4 +34,5 @@ pub(crate) mod root;
 pub(crate) mod run;
 pub(crate) mod sampling;
 pub(crate) mod schema;
+pub(crate) mod unhandled_call;
 pub(crate) mod waiting_client;

@@ -29,6 +29,7 @@ mod streams;
 pub(crate) mod subscriptions;
 mod summary;
 mod unload;
+pub(crate) mod unloaded_sessions;
 pub(crate) mod view;
 
 pub(crate) use complete_stream::CompleteStream;
@@ -163,10 +164,17 @@ impl Transport {
 }
 
 impl Session {
-    /// A view of a session that the store has (RST-01). Its capabilities are set later.
-    pub(crate) fn from_view(node: &Arc<Node>, key: SessionKey, view: &SessionView, queue: StoredQueue) -> Arc<Self> {
-        let session = Self::build(node, key, Transport::Streamable, view.record.epoch);
-        session.push.restore(queue, node.clock.now());
+    /// A view of a session that the store has (RST-01). Its capabilities are set later. `began` is known if the session had only left
+    /// the memory.
+    pub(crate) fn from_view(
+        node: &Arc<Node>,
+        (key, began): (SessionKey, Option<Mono>),
+        view: &SessionView,
+        queue: StoredQueue,
+    ) -> Arc<Self> {
+        let began = began.unwrap_or_else(|| node.clock.now());
+        let session = Self::build(node, key, Transport::Streamable, view.record.epoch, began);
+        session.push.restore(node, queue);
         session.mark_used(); // a request needs it
         session.set_view(view);
         session.apply_record(&view.record);
@@ -182,10 +190,10 @@ impl Session {
 
     /// A session before `initialize` is answered.
     pub(crate) fn new(node: &Arc<Node>, key: SessionKey, transport: Transport) -> Arc<Self> {
-        Self::build(node, key, transport, 1)
+        Self::build(node, key, transport, 1, node.clock.now())
     }
 
-    fn build(node: &Arc<Node>, key: SessionKey, transport: Transport, epoch: u64) -> Arc<Self> {
+    fn build(node: &Arc<Node>, key: SessionKey, transport: Transport, epoch: u64, began: Mono) -> Arc<Self> {
         let limits = &node.limits;
         Arc::new(Session {
             transport,
@@ -198,12 +206,12 @@ impl Session {
             shared_push: SharedPush::default(),
             questions: Mutex::new(Questions::new(epoch, limits.questions_per_session())),
             last_used: AtomicU64::new(node.clock.now().as_millis()),
-            began: node.clock.now(),
+            began,
             identity_expires: AtomicU64::new(0),
             node: Arc::clone(node),
             epoch,
             tag: Tag::of_session(&key.session),
-            opened: node.clock.now(),
+            opened: began,
             key,
             state: Mutex::default(),
             uses: AtomicUsize::new(0),

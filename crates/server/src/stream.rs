@@ -14,7 +14,6 @@ pub(crate) mod reader_body;
 pub(crate) mod remote_reader;
 
 use crate::node::Node;
-use crate::node::telemetry;
 use parking_lot::Mutex;
 use rethread_proto::event_id::{IdScope, Seq};
 use rethread_proto::jsonrpc::RequestId;
@@ -350,7 +349,7 @@ impl Stream {
             if let (Err(error), Some(batch)) = (&result, copy)
                 && let Some(batch) = self.batch_after_loss(error, batch)
             {
-                telemetry::store_gap();
+                self.node.metrics.events.store_gap();
                 result = self.node.store.append(&self.key, batch).await;
             }
             match copy_is_shared {
@@ -398,7 +397,7 @@ impl Stream {
             self.node.metrics.appended(effects.stored);
         }
         if effects.reader_stalled {
-            telemetry::stalled();
+            self.node.metrics.events.stalled();
         }
         if let Some((position, appended)) = effects.settled
             && let Some(observer) = self.observer.upgrade()

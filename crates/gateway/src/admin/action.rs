@@ -24,6 +24,8 @@ pub(super) enum ActionOutcome {
     Begun,
     /// There is no such session or child.
     NotFound,
+    /// Actions are off.
+    Refused,
 }
 
 impl ActionOutcome {
@@ -31,6 +33,7 @@ impl ActionOutcome {
         match self {
             ActionOutcome::Done | ActionOutcome::Begun => "ok",
             ActionOutcome::NotFound => "not_found",
+            ActionOutcome::Refused => "refused",
         }
     }
 }
@@ -83,12 +86,21 @@ impl Action {
                 ActionOutcome::Begun
             }
         };
+        self.record(gateway, peer, outcome);
+        outcome
+    }
+
+    /// The same while actions are off: nothing happens, and the attempt is recorded.
+    pub(super) fn refuse(self, gateway: &Gateway, peer: Option<IpAddr>) {
+        self.record(gateway, peer, ActionOutcome::Refused);
+    }
+
+    fn record(self, gateway: &Gateway, peer: Option<IpAddr>, outcome: ActionOutcome) {
         let (action, target) = (self.as_str(), self.target());
         tracing::info!(action, target, outcome = outcome.as_str(), "operator action");
         if let Some(audit) = &gateway.audit {
             audit.operator(action, target.as_deref(), peer, outcome.as_str());
         }
-        outcome
     }
 }
 

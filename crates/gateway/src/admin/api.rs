@@ -75,6 +75,7 @@ impl Admin {
             return method_not_allowed("POST");
         }
         if !settings.actions {
+            action.refuse(&self.gateway, peer);
             return text(
                 StatusCode::FORBIDDEN,
                 "actions are off; `actions = true` below [admin] turns them on\n",
@@ -83,7 +84,9 @@ impl Admin {
         match action.perform(&self.gateway, peer).await {
             ActionOutcome::Done => text(StatusCode::OK, "done\n"),
             ActionOutcome::Begun => text(StatusCode::ACCEPTED, "begun\n"),
-            ActionOutcome::NotFound => text(StatusCode::NOT_FOUND, "there is no such session or child\n"),
+            ActionOutcome::NotFound | ActionOutcome::Refused => {
+                text(StatusCode::NOT_FOUND, "there is no such session or child\n")
+            }
         }
     }
 }

@@ -51,8 +51,9 @@ impl SnapshotQuery {
                 }
                 "q" => parsed.query.text = Some(value),
                 "limit" => {
-                    let limit = value.parse().ok().filter(|limit| (1..=MAX_LIMIT).contains(limit));
-                    parsed.query.limit = limit.ok_or("`limit` is a number from 1 to 1000")?;
+                    let limit = value.parse().ok().filter(|limit| *limit > 0);
+                    let limit: usize = limit.ok_or("`limit` is a number above 0; a page has at most 1000 sessions")?;
+                    parsed.query.limit = limit.min(MAX_LIMIT);
                 }
                 "after" => parsed.query.after = Some(Tag::parse(&value).ok_or("`after` is a tag")?),
                 _ => return Err("the query takes server, principal, state, q, limit and after"),
@@ -366,13 +367,14 @@ mod tests {
         assert_eq!((query.query.limit, query.query.state), (7, Some(SessionState::Active)));
         assert_eq!(query.query.after, Tag::parse("00000000000000ff"));
         assert_eq!(SnapshotQuery::parse("").unwrap().query.limit, 100);
+        assert_eq!(SnapshotQuery::parse("limit=1001").unwrap().query.limit, 1000);
         assert_eq!(
             SnapshotQuery::parse("q=&state=&after=&limit=").unwrap(),
             SnapshotQuery::parse("").unwrap()
         );
         for invalid in [
             "limit=0",
-            "limit=1001",
+            "limit=-1",
             "limit=x",
             "state=dead",
             "after=x",

@@ -4,8 +4,11 @@ use super::option::{DefaultValue, Flag, FlagKind, Heading, OptionDef, Reload, Sc
 use super::resolver::Resolver;
 use super::value;
 use crate::settings::OperationSettings;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+
+const METRICS_KEY: &str = "metrics";
+const DEFAULT_METRICS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9464);
 
 pub(crate) static METRICS: TypedOption<SocketAddr> = TypedOption {
     def: OptionDef {
@@ -141,7 +144,9 @@ pub(crate) static TAPE_PAYLOADS: TypedOption<bool> = TypedOption {
 impl Resolver<'_> {
     /// `[metrics]` and `[audit]`.
     pub(super) fn operation(&mut self) -> OperationSettings {
-        let metrics = self.optional(&METRICS);
+        // The table alone turns the listener on, as `[admin]` does.
+        let has_table = self.file.get(METRICS_KEY).is_some();
+        let metrics = self.optional(&METRICS).or(has_table.then_some(DEFAULT_METRICS));
         let label_tools = self.value(&METRICS_TOOLS);
         let audit = self.optional_path(&AUDIT);
         let tape = self.optional_path(&TAPE);

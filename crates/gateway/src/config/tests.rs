@@ -472,3 +472,18 @@ fn gw_10_server_inherits_all_or_named_variables() {
     }
     assert!(!names(&["PATH"]).includes("HOME".as_ref()));
 }
+
+/// The table alone turns the listener on, at its default address.
+#[test]
+fn metrics_table_without_an_address_has_the_default() {
+    let metrics = |file: &str| valid_settings(&resolved(&input("x", &[]), file)).operation.metrics;
+    assert_eq!(
+        metrics("[metrics]\ntools = true\n"),
+        Some("127.0.0.1:9464".parse().unwrap())
+    );
+    assert_eq!(
+        metrics("[metrics]\nlisten = '127.0.0.1:7'\n"),
+        Some("127.0.0.1:7".parse().unwrap())
+    );
+    assert_eq!(metrics(""), None);
+}

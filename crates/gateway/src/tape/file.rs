@@ -16,7 +16,7 @@ use std::time::Duration;
 /// Entries that wait for the disk, and their bytes. Beyond either: dropped, and the next entry says how many.
 const MAX_QUEUED_ENTRIES: usize = 4096;
 const MAX_QUEUED_BYTES: usize = 16 << 20;
-/// The size of one file, and the number of files. The oldest one is deleted.
+/// The size of one file, and the number of files in the directory, those of earlier processes included. The oldest one is deleted.
 const MAX_FILE_BYTES: u64 = 64 << 20;
 const MAX_FILES: usize = 4;
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -42,7 +42,7 @@ struct QueueState {
 impl TapeFile {
     pub(super) fn create(dir: &Path) -> io::Result<Self> {
         std::fs::create_dir_all(dir)?;
-        let mut files = Files::new(dir);
+        let mut files = Files::new(dir)?;
         let file = files.next()?;
         let (tape, commands) = Self::queue();
         let state = Arc::clone(&tape.state);
@@ -89,31 +89,50 @@ struct Files {
 }
 
 impl Files {
-    fn new(dir: &Path) -> Self {
-        Files {
+    /// The tapes of earlier processes count: each restart would add to the bytes on the disk otherwise.
+    fn new(dir: &Path) -> io::Result<Self> {
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir(dir)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let is_tape = name
+                .to_str()
+                .is_some_and(|name| name.starts_with("tape-") && name.ends_with(".jsonl"));
+            if is_tape && entry.file_type()?.is_file() {
+                found.push((entry.metadata()?.modified()?, entry.path()));
+            }
+        }
+        found.sort();
+        Ok(Files {
             dir: dir.to_owned(),
             count: 0,
-            paths: VecDeque::new(),
-        }
+            paths: found.into_iter().map(|(_, path)| path).collect(),
+        })
     }
 
     fn next(&mut self) -> io::Result<BufWriter<File>> {
-        if self.paths.len() >= MAX_FILES
+        while self.paths.len() >= MAX_FILES
             && let Some(oldest) = self.paths.pop_front()
         {
-            std::fs::remove_file(oldest)?;
+            match std::fs::remove_file(oldest) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
         }
-        self.count += 1;
-        let name = format!("tape-{}-{}.jsonl", std::process::id(), self.count);
-        let path = self.dir.join(name);
-        let file = File::options()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&path)?;
-        self.paths.push_back(path);
-        Ok(BufWriter::new(file))
+        loop {
+            self.count += 1;
+            let name = format!("tape-{}-{}.jsonl", std::process::id(), self.count);
+            let path = self.dir.join(name);
+            // A process in a container has the pid of its predecessor, whose tape shows why it crashed: a new file, never an old one.
+            match File::options().write(true).create_new(true).mode(0o600).open(&path) {
+                Ok(file) => {
+                    self.paths.push_back(path);
+                    return Ok(BufWriter::new(file));
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
     }
 }
 
@@ -199,11 +218,40 @@ mod tests {
         );
     }
 
+    /// A process in a container has the pid 1 after each restart.
+    #[test]
+    fn ops_15_tape_keeps_the_files_of_earlier_processes_within_the_bound() {
+        let dir = tempfile::tempdir().unwrap();
+        let names = || {
+            let entries = std::fs::read_dir(dir.path()).unwrap();
+            let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+            names.collect::<std::collections::BTreeSet<_>>()
+        };
+        std::fs::write(dir.path().join("notes.txt"), "not a tape").unwrap();
+        let own = |count: usize| format!("tape-{}-{count}.jsonl", std::process::id());
+        let crashed = dir.path().join(own(1));
+        std::fs::write(&crashed, "why it crashed\n").unwrap();
+        for restart in 0..3 {
+            let mut files = Files::new(dir.path()).unwrap();
+            files.next().unwrap();
+            assert_eq!(
+                std::fs::read_to_string(&crashed).unwrap(),
+                "why it crashed\n",
+                "restart {restart}"
+            );
+        }
+        assert_eq!(names().len(), 1 + MAX_FILES);
+        let mut files = Files::new(dir.path()).unwrap();
+        files.next().unwrap();
+        assert_eq!(names().len(), 1 + MAX_FILES, "{:?}", names());
+        assert!(names().contains("notes.txt"));
+    }
+
     #[test]
     fn ops_15_tape_counts_dropped_entries_and_goes_on() {
         let dir = tempfile::tempdir().unwrap();
         let (tape, commands, kept) = fill(&large_entry(), 80);
-        let mut files = Files::new(dir.path());
+        let mut files = Files::new(dir.path()).unwrap();
         let file = files.next().unwrap();
         let state = Arc::clone(&tape.state);
         let thread = std::thread::spawn(move || write(&commands, files, file, &state));

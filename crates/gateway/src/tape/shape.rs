@@ -31,7 +31,7 @@ const KNOWN_MEMBERS: [&str; 24] = [
     "tools",
 ];
 /// Parts of member names whose values are never on a tape.
-const SECRET_WORDS: [&str; 9] = [
+const SECRET_WORDS: [&str; 10] = [
     "apikey",
     "api_key",
     "authorization",
@@ -40,6 +40,7 @@ const SECRET_WORDS: [&str; 9] = [
     "password",
     "requeststate",
     "secret",
+    "taskid",
     "token",
 ];
 /// Members that contain one of the words and are no secrets.
@@ -159,7 +160,7 @@ mod tests {
 
     #[test]
     fn ops_15_payload_has_no_secret() {
-        let call = br#"{"params":{"requestState":"planted","arguments":{"api-key":"planted","list":[{"Password":"planted"}],"text":"shown"},"_meta":{"progressToken":7}}}"#;
+        let call = br#"{"params":{"requestState":"planted","taskId":"planted","arguments":{"api-key":"planted","list":[{"Password":"planted"}],"text":"shown"},"_meta":{"progressToken":7}}}"#;
         let payload = payload(call);
         assert!(!payload.to_string().contains("planted"), "{payload}");
         assert_eq!(payload["params"]["arguments"]["text"], "shown");

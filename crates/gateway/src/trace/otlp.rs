@@ -33,7 +33,6 @@ impl Span {
     pub(crate) fn memory_bytes(&self) -> usize {
         let texts = self.attributes.iter().map(|(_, value)| match value {
             AttributeValue::Text(text) => text.len(),
-            AttributeValue::Number(_) => 0,
         });
         size_of::<Span>()
             + self.name.len()
@@ -46,7 +45,6 @@ impl Span {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AttributeValue {
     Text(String),
-    Number(i64),
 }
 
 impl From<&str> for AttributeValue {
@@ -108,7 +106,6 @@ fn key_value(message: &mut Message, key: &str, value: &AttributeValue) {
     message.text(1, key);
     message.message(2, |any| match value {
         AttributeValue::Text(text) => any.text(1, text),
-        AttributeValue::Number(number) => any.number(3, *number as u64),
     });
 }
 

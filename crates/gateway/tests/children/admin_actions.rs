@@ -3,6 +3,7 @@
 use crate::admin::{LIMIT, Operator};
 use crate::client::LATEST;
 use crate::gateway::{gateway_with, wait_until};
+use crate::monitoring::wait_for_audit;
 use http::StatusCode;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -10,7 +11,7 @@ use std::time::Duration;
 /// OPS-11: read-only by default.
 #[tokio::test]
 async fn ops_11_actions_are_refused_unless_they_are_turned_on() {
-    let operator = Operator::start("legacy", false);
+    let operator = Operator::start_with(gateway_with("legacy").option("--audit audit.jsonl"), false);
     let session = operator.gateway.client().open_session(LATEST).await;
     let pid = session.child_pid().await;
     let tag = operator.snapshot("").await["sessions"][0]["tag"]
@@ -26,6 +27,13 @@ async fn ops_11_actions_are_refused_unless_they_are_turned_on() {
         assert_eq!(operator.act(&path).await, StatusCode::FORBIDDEN, "{path}");
     }
     assert_eq!(session.child_pid().await, pid, "nothing has happened");
+    let attempts = wait_for_audit(&operator.gateway, 4, |line| line["event"] == "operator").await;
+    let recorded: Vec<_> = attempts
+        .iter()
+        .map(|line| (line["action"].clone(), line["outcome"].clone()))
+        .collect();
+    let actions = ["session.end", "child.kill", "drain", "reload"];
+    assert_eq!(recorded, actions.map(|action| (json!(action), json!("refused"))));
 }
 
 /// OPS-11: each action, and only on objects of this gateway.

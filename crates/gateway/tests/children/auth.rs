@@ -223,7 +223,7 @@ async fn auth_18_reloaded_tokens_apply_at_once_and_an_invalid_file_changes_nothi
     assert_eq!(refreshed.child_pid().await, pid, "the session goes on");
 }
 
-/// AUTH-22, SEC-07: not in the environment, the arguments and the messages of a child, and not in the log.
+/// AUTH-22, OPS-12, SEC-07: not in the environment, the arguments and the messages of a child, and not in the log.
 #[tokio::test]
 async fn auth_22_no_token_reaches_a_child_or_the_log() {
     let gateway = start("", "");

@@ -267,6 +267,10 @@ def handle(message):
         send({"id": id, "error": {"code": -32602, "message": "before initialize"}})
     elif method == "tools/list":
         send({"id": id, "result": tools(modern, params)})
+    elif method == "prompts/list" and "prompts" in BEHAVIORS:
+        send({"id": id, "result": {"prompts": [{"name": "greet"}]}})
+    elif method == "prompts/get" and "prompts" in BEHAVIORS:
+        send({"id": id, "result": {"messages": []}})
     elif method == "tools/call":
         # Threads are slow in Python: only tools that wait get one.
         quick = params.get("name") not in ("slow", "ask", "cancel-question", "hang")

@@ -9,6 +9,7 @@ use std::time::Duration;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(25);
 const SHORT_WAIT: Duration = Duration::from_millis(200);
 
+/// OPS-04.
 #[tokio::test]
 async fn sec_06_incomplete_head_and_silent_connection_are_closed() {
     let gateway = gateway_with("legacy").start();

@@ -41,7 +41,7 @@ fn audit_lines(gateway: &Gateway) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-async fn wait_for_audit(gateway: &Gateway, count: usize, fits: impl Fn(&Value) -> bool) -> Vec<Value> {
+pub(crate) async fn wait_for_audit(gateway: &Gateway, count: usize, fits: impl Fn(&Value) -> bool) -> Vec<Value> {
     let matching = || audit_lines(gateway).into_iter().filter(&fits).collect::<Vec<_>>();
     let found = wait_until(WAIT, || matching().len() >= count).await;
     assert!(found, "{:?}", audit_lines(gateway));

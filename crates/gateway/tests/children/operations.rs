@@ -33,6 +33,27 @@ async fn t_38_health_paths_take_get_and_head_and_are_not_cached() {
     }
 }
 
+#[tokio::test]
+async fn ops_03_paths_match_exactly() {
+    let gateway = gateway_with("legacy").start();
+    let client = gateway.client();
+    for path in [
+        "/",
+        "//mcp",
+        "/mcp/",
+        "/mcp/x",
+        "/mcpx",
+        "/%2e/mcp",
+        "/./mcp",
+        "/%6dcp",
+        "/MCP",
+        "/healthz/",
+        "//healthz",
+    ] {
+        assert_eq!(client.get(path).await.status.as_u16(), 404, "{path}");
+    }
+}
+
 /// SEC-01, SEC-02: the text names the refused value and the option that allows it.
 #[tokio::test]
 async fn sec_01_refusal_names_the_value_and_the_option() {

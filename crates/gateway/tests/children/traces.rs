@@ -63,6 +63,7 @@ async fn ops_20_context_of_the_client_reaches_the_child_with_a_new_parent() {
     assert_eq!(server.name, "tools/call echo");
     assert_eq!(server.attributes["mcp.protocol.version"], LATEST);
     assert_eq!(server.attributes["mcp.session.id"].len(), 16);
+    assert_eq!(server.attributes["jsonrpc.request.id"], "2");
     assert!(!format!("{spans:?}").contains(&session.id));
 
     let mut modern = json!({ "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -208,4 +209,42 @@ async fn ops_20_context_passes_unchanged_without_tracing() {
         .response()
         .await;
     assert_eq!(last_meta(&gateway.recorded_messages()), meta);
+}
+
+/// OPS-19: a prompt is named if the server has listed it, as a tool is. The code of an error is text.
+#[tokio::test]
+async fn ops_19_span_names_a_listed_prompt_only() {
+    let collector = OtlpCollector::start().await;
+    let gateway = traced("legacy,prompts", &collector).start();
+    let session = gateway.client().open_session(LATEST).await;
+    session.call(1, "prompts/list", json!({})).await.response().await;
+    for (id, name) in [("listed", "greet"), ("odd", "planted")] {
+        session
+            .call(id, "prompts/get", json!({ "name": name }))
+            .await
+            .response()
+            .await;
+    }
+    session
+        .call("unknown", "no/such/method", json!({}))
+        .await
+        .response()
+        .await;
+    let id = |span: &ReceivedSpan| span.attributes.get("jsonrpc.request.id").cloned().unwrap_or_default();
+    let spans = collector
+        .wait_for(3, |span| ["listed", "odd", "unknown"].contains(&id(span).as_str()))
+        .await;
+    let of = |wanted: &str| spans.iter().find(|span| id(span) == wanted).unwrap();
+    let listed = of("listed");
+    assert_eq!(
+        (listed.name.as_str(), listed.attributes["gen_ai.prompt.name"].as_str()),
+        ("prompts/get greet", "greet")
+    );
+    assert!(!listed.attributes.contains_key("gen_ai.operation.name"));
+    let odd = of("odd");
+    assert_eq!(
+        (odd.name.as_str(), odd.attributes.contains_key("gen_ai.prompt.name")),
+        ("prompts/get", false)
+    );
+    assert_eq!(of("unknown").attributes["rpc.response.status_code"], "-32601");
 }

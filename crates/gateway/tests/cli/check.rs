@@ -284,6 +284,7 @@ fn start_timeout_names_the_option() {
         .assert_stderr_contains("try: --start-timeout 60s if");
 }
 
+/// OPS-21.
 #[test]
 fn open_address_needs_auth_or_the_flag() {
     let runner = ProgramRunner::new();

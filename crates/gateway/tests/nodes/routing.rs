@@ -237,7 +237,7 @@ async fn gw_23_unused_session_leaves_all_nodes_and_any_node_continues_it() {
         assert_eq!(cluster.at(&session, gateway).child_pid().await, first, "a view on each");
     }
     let owner = cluster.owner(first);
-    let ended = |gateway: &Gateway| gateway.log().matches("session ended").count();
+    let ended = |gateway: &Gateway| gateway.log().matches("session unloaded").count();
     let have_all_ended = || cluster.gateways.iter().all(|gateway| ended(gateway) == 1);
     assert!(wait_until(30 * SECOND, have_all_ended).await);
     let next = (owner + 1) % 3;

@@ -2,6 +2,7 @@
 
 use super::challenge::{Challenge, ChallengeError};
 use super::scope::Scopes;
+use crate::principal::Principal;
 use http::{HeaderValue, StatusCode};
 use std::sync::Arc;
 
@@ -155,6 +156,8 @@ pub struct AuthRefusal {
     pub outcome: AuthOutcome,
     /// The provider of the identity. Empty if none was found.
     pub provider: Arc<str>,
+    /// The caller, if its token was verified before the refusal. For the audit log: no response names it.
+    pub principal: Option<Principal>,
     /// Sent with 400, 401 and a missing scope.
     challenge: Option<Challenge>,
     /// Seconds until a retry may succeed.
@@ -172,9 +175,17 @@ impl AuthRefusal {
         AuthRefusal {
             outcome,
             provider: provider.into(),
+            principal: None,
             challenge: Some(challenge).filter(|_| has_challenge),
             retry_after: None,
         }
+    }
+
+    /// The same refusal of a caller whose token was verified.
+    #[must_use]
+    pub fn with_principal(mut self, principal: Option<Principal>) -> Self {
+        self.principal = principal;
+        self
     }
 
     /// The principal may not use the server (AUTH-17).
@@ -187,6 +198,7 @@ impl AuthRefusal {
         AuthRefusal {
             outcome,
             provider: provider.into(),
+            principal: None,
             challenge: None,
             retry_after: Some(seconds),
         }

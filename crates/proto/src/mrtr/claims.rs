@@ -96,6 +96,15 @@ pub enum Invalid {
 }
 
 impl Invalid {
+    /// All reasons.
+    pub const ALL: [Invalid; 5] = [
+        Invalid::Malformed,
+        Invalid::NotYours,
+        Invalid::OtherRequest,
+        Invalid::Expired,
+        Invalid::Gone,
+    ];
+
     /// The reason in one word, for metrics and logs.
     pub fn label(self) -> &'static str {
         match self {

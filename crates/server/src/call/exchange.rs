@@ -337,7 +337,7 @@ impl Exchange {
             }
             CallScope::Stateless(_) => {
                 let params = self.node.direct_stream(state.requests.get(0).framing);
-                let stream = DirectStream::open(params, self.node.timing.stall);
+                let stream = DirectStream::open(params, &self.node);
                 (
                     ResponseSink::Direct(Arc::clone(&stream)),
                     ResponseReader::Direct(stream),

@@ -4,11 +4,11 @@ use crate::call::active_call::ActiveCall;
 use crate::call::call_scope::CallScope;
 use crate::call::reply::{Reply, ReplyKind};
 use crate::node::Node;
-use crate::node::observe::{CallFacts, CallOutcome};
+use crate::node::observe::{CallFacts, CallOutcome, RefusedRequest};
 use crate::node::telemetry::{self, EndedCall};
 use rethread_proto::jsonrpc::{Method, Params, Request, RpcError};
-use rethread_proto::{Principal, Tag, Version};
-use std::time::Instant;
+use rethread_proto::{Principal, Tag};
+use std::time::{Duration, Instant};
 
 const CALL_TARGET: &str = "rethread::call";
 
@@ -77,50 +77,44 @@ impl ObservedCall {
             params,
             extensions: running.extensions.get(),
         };
-        if let Some(observer) = &node.observer {
-            observer.call_ended(&facts, self.outcome, duration);
-        }
-        // The tag of the caller is a hash: only a line that is written pays for it.
-        if !tracing::enabled!(target: CALL_TARGET, tracing::Level::DEBUG) {
-            return;
-        }
-        let session = session.map(tracing::field::display);
-        let principal = Tag::of_principal(principal).map(tracing::field::display);
-        let code = match self.outcome {
-            CallOutcome::Error(code) => Some(code),
-            _ => None,
-        };
-        tracing::debug!(
-            target: CALL_TARGET,
-            server = node.metrics.server(),
-            session,
-            principal,
-            method = telemetry::shortened(self.method.as_str()),
-            tool = tool.map(telemetry::shortened),
-            revision = facts.version.as_str(),
-            outcome = self.outcome.as_str(),
-            code,
-            duration_ms = duration.as_secs_f64() * 1000.0,
-            "call ended"
-        );
+        report(node, &facts, self.outcome, duration);
     }
 }
 
-/// Measures a request that no handler serves.
-pub(crate) fn served_without_handler(
-    node: &Node,
-    request: &Request,
-    version: Version,
-    started: Instant,
-    outcome: CallOutcome,
-) {
-    node.metrics.call_ended(&EndedCall {
-        method: &request.method,
-        version,
-        tool: None,
-        outcome,
-        duration: started.elapsed(),
-    });
+/// Tells the log and the observer of a refusal.
+pub(crate) fn report_refusal(node: &Node, request: &RefusedRequest<'_>) {
+    telemetry::log_refusal(node.metrics.server(), request);
+    if let Some(observer) = &node.observer {
+        observer.refused(request);
+    }
+}
+
+/// Tells the log and the observer that a call has ended.
+pub(crate) fn report(node: &Node, call: &CallFacts<'_>, outcome: CallOutcome, duration: Duration) {
+    if let Some(observer) = &node.observer {
+        observer.call_ended(call, outcome, duration);
+    }
+    // The tag of the caller is a hash: only a line that is written pays for it.
+    if !tracing::enabled!(target: CALL_TARGET, tracing::Level::DEBUG) {
+        return;
+    }
+    let code = match outcome {
+        CallOutcome::Error(code) => Some(code),
+        _ => None,
+    };
+    tracing::debug!(
+        target: CALL_TARGET,
+        server = node.metrics.server(),
+        session = call.session.map(tracing::field::display),
+        principal = Tag::of_principal(call.principal).map(tracing::field::display),
+        method = telemetry::shortened(call.method),
+        tool = call.tool.map(telemetry::shortened),
+        revision = call.version.as_str(),
+        outcome = outcome.as_str(),
+        code,
+        duration_ms = duration.as_secs_f64() * 1000.0,
+        "call ended"
+    );
 }
 
 fn owner(scope: &CallScope) -> (Option<Tag>, &Principal) {

@@ -41,7 +41,12 @@ impl Reply {
 
     /// The names in a result of `tools/list`. Empty for any other reply.
     pub fn tool_names(&self) -> Vec<String> {
-        tool_names(self.as_json())
+        listed_names(self.as_json())
+    }
+
+    /// The names in a result of `prompts/list`. Empty for any other result.
+    pub fn prompt_names(&self) -> Vec<String> {
+        listed_names(self.as_json())
     }
 
     /// The result as JSON. Empty for a request for input.
@@ -126,18 +131,19 @@ fn is_tool_error(result: &[u8]) -> bool {
 }
 
 /// The names in a result of `tools/list`. One entry that is not a tool makes the whole list invalid.
-fn tool_names(result: &[u8]) -> Vec<String> {
+/// The names in a list of tools or of prompts.
+fn listed_names(result: &[u8]) -> Vec<String> {
     #[derive(Default, serde::Deserialize)]
-    struct ToolList {
-        #[serde(default)]
-        tools: Vec<ListedTool>,
+    struct List {
+        #[serde(default, alias = "prompts")]
+        tools: Vec<Listed>,
     }
     #[derive(serde::Deserialize)]
-    struct ListedTool {
+    struct Listed {
         name: String,
     }
-    let list: ToolList = serde_json::from_slice(result).unwrap_or_default();
-    list.tools.into_iter().map(|tool| tool.name).collect()
+    let list: List = serde_json::from_slice(result).unwrap_or_default();
+    list.tools.into_iter().map(|listed| listed.name).collect()
 }
 
 #[cfg(test)]

@@ -28,12 +28,12 @@ pub(crate) fn open(
     params: &Params,
 ) -> Result<State, RpcError> {
     let opened = node.seal().open(text, &binding(principal, method, params), now(node));
-    opened.map_err(refused)
+    opened.map_err(|invalid| refused(node, invalid))
 }
 
 /// The log gets the reason, the client does not.
-pub(crate) fn refused(invalid: Invalid) -> RpcError {
-    crate::node::telemetry::state_refused(invalid);
+pub(crate) fn refused(node: &Node, invalid: Invalid) -> RpcError {
+    node.metrics.events.state_refused(invalid);
     invalid.into()
 }
 

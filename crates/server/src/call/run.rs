@@ -9,7 +9,6 @@ use crate::call::json_response::JsonResponse;
 use crate::call::observed_call::ObservedCall;
 use crate::call::reply::Reply;
 use crate::call::request::Call;
-use crate::node::telemetry;
 use crate::session::Session;
 use crate::session::connections::InUse;
 use rethread_proto::LogLevel;
@@ -53,7 +52,12 @@ pub(crate) fn handler_future<H: Handler>(handler: Arc<H>, call: Call, running: A
                 catch_unwind(poll).ok()
             });
             polled.unwrap_or_else(|| {
-                telemetry::panicked(guard.observed.method.as_str());
+                running
+                    .exchange
+                    .node
+                    .metrics
+                    .events
+                    .panicked(guard.observed.method.as_str());
                 Poll::Ready(Err(RpcError::internal("the server failed to handle this request")))
             })
         })
@@ -129,7 +133,7 @@ pub(crate) async fn run_detached(work: HandlerFuture, running: Arc<ActiveCall>) 
                 running.exchange.complete(json);
             }
         }
-        () = overdue => telemetry::abandoned(),
+        () = overdue => running.exchange.node.metrics.events.abandoned(),
     }
 }
 

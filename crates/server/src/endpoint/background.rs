@@ -144,7 +144,10 @@ async fn expire(node: &Node, sessions: &Arc<Registry>) {
     let here = Arc::downgrade(sessions);
     let is_live = Arc::new(move |key: &_| here.upgrade().is_some_and(|sessions| sessions.has(key)));
     match node.store.expire(node.timing.forgotten_after(), is_live).await {
-        Ok(sessions) => crate::node::telemetry::sessions_expired(sessions),
+        Ok(expired) => {
+            let reported = sessions.report_expired(node).await;
+            node.metrics.events.sessions_expired(expired.saturating_sub(reported));
+        }
         Err(error) => {
             tracing::warn!(target: crate::node::telemetry::TARGET, %error, "idle sessions could not be expired");
         }

@@ -5,6 +5,7 @@ use crate::call::exchange::Exchange;
 use crate::call::opening::OpenError;
 use crate::call::reply::Reply;
 use crate::call::request_meta::RequestMeta;
+use crate::call::unhandled_call::UnhandledCall;
 use crate::endpoint::dispatch::{self, ReplySlot};
 use crate::endpoint::legacy;
 use crate::endpoint::open_session;
@@ -24,6 +25,7 @@ use rethread_proto::{Era, Principal, Refusal, SessionId};
 use rethread_store::SessionKey;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 /// Opens a session with its one stream. `greeting` goes out first.
 pub(crate) fn open(
@@ -81,7 +83,15 @@ async fn call(
     let exchange = Exchange::connection_bound(session, stream, RequestMeta::in_session(&request));
     let slot = ReplySlot::new(&exchange, 0);
     if request.method.as_str() == "initialize" {
+        let (unhandled, started) = (
+            UnhandledCall::in_session(session, &request, request_head.extensions()),
+            Instant::now(),
+        );
         let reply = initialize(inner, session, &request, &request_head).await;
+        match &reply {
+            Ok(_) => unhandled.succeeded(started),
+            Err(error) => unhandled.failed(started, error),
+        }
         slot.reply(reply).await;
         return Ok(());
     }

@@ -39,14 +39,16 @@ async fn keep_lease(server: Weak<Server>) {
             let actions = ask_store(&node, now, request).await;
             perform(&server, actions);
         }
-        telemetry::membership(node.membership.lease_left(), node.membership.live_nodes());
+        node.metrics
+            .events
+            .membership(node.membership.lease_left(), node.membership.live_nodes());
         drop(server);
         tokio::time::sleep(node.membership.pause(boot_time())).await;
     }
 }
 
 /// Sends a request that was due at `sent`, and passes the result on.
-async fn ask_store(node: &Node, sent: Mono, request: LeaseRequest) -> Vec<MemberAction> {
+async fn ask_store(node: &Arc<Node>, sent: Mono, request: LeaseRequest) -> Vec<MemberAction> {
     let Some(cluster) = node.cluster() else {
         return Vec::new();
     };
@@ -70,7 +72,7 @@ async fn ask_store(node: &Node, sent: Mono, request: LeaseRequest) -> Vec<Member
                 .set_store_up(!matches!(&renewed, Err(error) if error.is_outage()));
             let renewed = renewed.inspect_err(telemetry::renewal_failed);
             if renewed.is_ok() {
-                report_mailbox(cluster.mailbox(&member));
+                report_mailbox(node, cluster.mailbox(&member));
             }
             let renewed = renewed.map_err(|error| lease_error(&error));
             node.membership.renewed(&member, sent, renewed)
@@ -79,10 +81,11 @@ async fn ask_store(node: &Node, sent: Mono, request: LeaseRequest) -> Vec<Member
 }
 
 /// Measures the mailbox. The lease does not wait for it.
-fn report_mailbox(status: StoreFuture<Result<MailboxStatus, StoreError>>) {
+fn report_mailbox(node: &Arc<Node>, status: StoreFuture<Result<MailboxStatus, StoreError>>) {
+    let node = Arc::clone(node);
     tokio::spawn(async move {
         if let Ok(status) = status.await {
-            telemetry::mailbox(status);
+            node.metrics.events.mailbox(status);
         }
     });
 }
@@ -105,7 +108,7 @@ fn perform(server: &Arc<Server>, actions: Vec<MemberAction>) {
             }
             // `Membership::holds` is false already, so no session request begins.
             MemberAction::RefuseSessions => {
-                telemetry::lease_lost();
+                server.node.metrics.events.lease_lost();
                 server.forwards.lease_ended();
             }
             MemberAction::CancelParkedCalls => server.parked.clear(),
@@ -151,7 +154,7 @@ async fn read_events(mut events: ClusterEvents, server: Weak<Server>) {
                 server.forwards.store_reconnected();
                 // The event also follows a join and a full channel.
                 if !server.node.membership.set_wake_ups(true) {
-                    telemetry::reconnected();
+                    server.node.metrics.events.reconnected();
                 }
                 tokio::spawn(read_everything_again(server));
             }
@@ -182,7 +185,7 @@ async fn refresh(server: &Server, session: &Session) -> bool {
 /// Wake-ups may have been lost, and the store may have lost its last writes: every view and every stream is read once, and
 /// what the store lacks of them is restored.
 async fn read_everything_again(server: Arc<Server>) {
-    telemetry::read_again();
+    server.node.metrics.events.read_again();
     server.sessions.subscriptions.announce_everything();
     let mut sessions = Vec::new();
     server.sessions.for_each(|session| sessions.push(Arc::clone(session)));

@@ -2,16 +2,16 @@
 
 use crate::call::active_call::ActiveCall;
 use crate::call::exchange::{Exchange, ReplyResult};
-use crate::call::observed_call::served_without_handler;
 use crate::call::peer::Peer;
 use crate::call::reply::Reply;
 use crate::call::request::{Call, Notification};
 use crate::call::run::{self, HandlerFuture};
+use crate::call::unhandled_call::UnhandledCall;
 use crate::endpoint::request_head::RequestHead;
 use crate::endpoint::server::Server;
-use crate::node::observe::CallOutcome;
 use crate::session::{CancelHandle, Session};
-use rethread_proto::jsonrpc::{self, Request, RequestId, RpcError, code};
+use http::Extensions;
+use rethread_proto::jsonrpc::{self, Request, RpcError, code};
 use rethread_proto::refusal::Reason;
 use rethread_proto::{LogLevel, Refusal};
 use std::sync::Arc;
@@ -36,25 +36,30 @@ pub(crate) fn route(session: &Session, request: &Request) -> Route {
 }
 
 /// Serves a request of [`Route::Builtin`].
-pub(crate) async fn handle_builtin(session: &Session, request: &Request) -> Result<Reply, RpcError> {
+pub(crate) async fn handle_builtin(
+    session: &Session,
+    request: &Request,
+    extensions: &Extensions,
+) -> Result<Reply, RpcError> {
     #[derive(serde::Deserialize)]
     struct SetLevel {
         level: LogLevel,
     }
-    let started = Instant::now();
+    let (call, started) = (UnhandledCall::in_session(session, request, extensions), Instant::now());
     if request.method.as_str() == "logging/setLevel" {
         let set = request.params.read::<SetLevel>();
-        let set = set.map_err(|error| RpcError::invalid_params(format!("invalid params: {error}")))?;
+        let set = set.map_err(|error| RpcError::invalid_params(format!("invalid params: {error}")));
+        let set = set.inspect_err(|error| call.failed(started, error))?;
         session.set_log_level(set.level).await;
     }
-    served_without_handler(&session.node, request, session.version(), started, CallOutcome::Ok);
+    call.succeeded(started);
     Ok(Reply::empty())
 }
 
 /// Why a call did not start.
 pub(crate) enum NotStarted {
     /// Its id is in flight (SES-10): the first call keeps it, and the second gets an error.
-    DuplicateId(RequestId),
+    DuplicateId(RpcError),
     Refused(Reason),
 }
 
@@ -62,9 +67,7 @@ impl NotStarted {
     /// As the reply to the request.
     pub(crate) fn into_error(self) -> RpcError {
         match self {
-            NotStarted::DuplicateId(id) => {
-                RpcError::invalid_request(format!("a request with id {id} is in flight in this session"))
-            }
+            NotStarted::DuplicateId(error) => error,
             NotStarted::Refused(reason) => {
                 let message = Refusal::new(reason).error().message;
                 RpcError::new(code::INTERNAL_ERROR, message)
@@ -100,7 +103,12 @@ pub(crate) fn start_call(
             let work = Arc::clone(&server.handler).run(call, Arc::clone(&running));
             return Ok((running, work));
         }
-        Ok(false) => NotStarted::DuplicateId(request.id),
+        Ok(false) => {
+            let message = format!("a request with id {} is in flight in this session", request.id);
+            let error = RpcError::invalid_request(message);
+            UnhandledCall::in_session(session, &request, running.extensions.get()).failed(Instant::now(), &error);
+            NotStarted::DuplicateId(error)
+        }
         Err(reason) => NotStarted::Refused(reason),
     };
     node.end_call(&session.key.principal);
@@ -117,7 +125,7 @@ pub(crate) async fn serve_on_stream(
     request_head: RequestHead,
 ) -> Result<(), (ReplySlot, Reason)> {
     if let Route::Builtin = route(session, &request) {
-        let reply = handle_builtin(session, &request).await;
+        let reply = handle_builtin(session, &request, request_head.extensions()).await;
         slot.reply(reply).await;
         return Ok(());
     }

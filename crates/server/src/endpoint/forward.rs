@@ -28,7 +28,7 @@ use std::sync::Arc;
 pub(crate) fn receive(server: &Arc<Server>, id: MailId, sealed: &Bytes) {
     let node = &server.node;
     let Some(mail) = node.mail_seal().and_then(|seal| seal.open(sealed)) else {
-        crate::node::telemetry::mail_refused();
+        node.metrics.events.mail_refused();
         return server.forwards.read_mail.remove(node, id);
     };
     let remove = |id| server.forwards.read_mail.remove(node, id);

@@ -63,8 +63,8 @@ impl HttpSse {
     async fn serve<B: HttpBody>(self, request: Request<B>) -> Response<Body> {
         self.inner.start_background();
         let origin = request.headers().get(header::ORIGIN).cloned();
-        let watched = WatchedRequest::new(&self.inner.node, request.extensions());
-        match self.admit(request).await {
+        let mut watched = WatchedRequest::new(&self.inner.node, request.extensions());
+        match self.admit(request, watched.as_deref_mut()).await {
             Ok(response) => respond::for_origin(response, origin),
             Err(refusal) => {
                 // A page at a refused origin must not read even the refusal.
@@ -77,14 +77,21 @@ impl HttpSse {
         }
     }
 
-    async fn admit<B: HttpBody>(&self, request: Request<B>) -> Result<Response<Body>, Refusal> {
+    async fn admit<B: HttpBody>(
+        &self,
+        request: Request<B>,
+        mut watched: Option<&mut WatchedRequest>,
+    ) -> Result<Response<Body>, Refusal> {
         let (mut parts, body) = request.into_parts();
         if parts.method == Method::POST {
             // Clients of that time do not say what they accept: the answer is only ever an acknowledgement.
             parts.headers.remove(header::ACCEPT);
         }
         let head = gate::head::admit(&parts.method, &parts.uri, &parts.headers, &self.policy)?;
-        let query = parts.uri.query().map(str::to_owned);
+        let named = named_session(parts.uri.query());
+        if let Some(watched) = &mut watched {
+            watched.named(&named, &head.version);
+        }
         let outgoing = self.inner.node.cluster().map(|_| Outgoing::new(&parts));
         let caller = match &self.authenticator {
             Some(authenticator) if head.verb != Verb::Options => {
@@ -103,15 +110,20 @@ impl HttpSse {
             Some(caller) => RequestHead::authenticated(parts, wanted, caller.caller()),
             None => RequestHead::new(parts, wanted),
         };
+        if let Some(watched) = &mut watched {
+            watched.identified(&principal);
+        }
         match head.verb {
             Verb::Get => self.open(principal, &request_head).await,
             Verb::Post => {
-                let named = named_session(query.as_deref());
                 let inner = &self.inner;
                 inner.node.check_lease()?;
                 let node = &inner.node;
                 // The session is looked up last, so that that of another principal is like one that never existed.
                 let body = read_body(body, node.limits.body_bytes(), node.timing.body).await?;
+                if let Some(watched) = watched {
+                    watched.read(&body);
+                }
                 let payload = jsonrpc::parse(&body, &node.limits.envelope())?;
                 if let Some(mut caller) = caller {
                     caller.authorize(&payload)?;

@@ -1,12 +1,12 @@
 //! The session era: revisions up to 2025-11-25. POST, GET and DELETE within a session that `initialize` opened.
 
 use crate::call::exchange::Exchange;
-use crate::call::observed_call::served_without_handler;
 use crate::call::opening::OpenError;
 use crate::call::peer::Peer;
 use crate::call::request_meta::RequestMeta;
 use crate::call::response_future::ResponseFuture;
 use crate::call::run::{self, HandlerEnd};
+use crate::call::unhandled_call::UnhandledCall;
 use crate::call::waiting_client::WaitingClient;
 use crate::endpoint::dispatch::{self, NotStarted, ReplySlot, Route};
 use crate::endpoint::open_session::open_session;
@@ -16,7 +16,7 @@ use crate::endpoint::respond;
 use crate::endpoint::server::Server;
 use crate::node::Node;
 use crate::node::acknowledgements::ENDED;
-use crate::node::observe::{CallOutcome, ResumeFacts};
+use crate::node::observe::ResumeFacts;
 use crate::node::session_end::SessionEnd;
 use crate::session::view::wait_for_views;
 use crate::session::{Session, Transport};
@@ -26,7 +26,7 @@ use rethread_proto::gate::Head;
 use rethread_proto::jsonrpc::RpcError;
 use rethread_proto::jsonrpc::{Message, Payload, Request};
 use rethread_proto::refusal::Reason;
-use rethread_proto::{Principal, Refusal, StreamKind};
+use rethread_proto::{Principal, Refusal, StreamKind, Version};
 use rethread_store::SessionKey;
 use std::sync::Arc;
 use std::time::Instant;
@@ -44,7 +44,12 @@ pub(crate) async fn initialize(
     inner.node.check_lease().map_err(refuse)?;
     let asked = match asked_version(&inner.node, &request) {
         Ok(asked) => asked,
-        Err(error) => return Ok(respond::error(&request.id, &error)),
+        Err(error) => {
+            let (version, extensions) = (Version::V2025_11_25, request_head.extensions());
+            UnhandledCall::without_session(&inner.node, version, &principal, &request, extensions)
+                .failed(started, &error);
+            return Ok(respond::error(&request.id, &error));
+        }
     };
     let served = inner.node.revisions;
     let Some(version) = served.negotiate(&asked) else {
@@ -64,8 +69,9 @@ pub(crate) async fn initialize(
     let opened = match open_session(inner, &session, &request, version, request_head).await {
         Ok(opened) => opened,
         Err(OpenError::Refused(error)) => {
-            let outcome = CallOutcome::Error(error.code);
-            served_without_handler(&inner.node, &request, version, started, outcome);
+            let (principal, extensions) = (&session.key.principal, request_head.extensions());
+            UnhandledCall::without_session(&inner.node, version, principal, &request, extensions)
+                .failed(started, &error);
             return Ok(respond::error(&request.id, &error));
         }
         Err(unavailable) => return Err(refuse(unavailable.into_reason())),
@@ -81,7 +87,7 @@ pub(crate) async fn initialize(
     session.touch(); // the handler may have needed longer than a session may be idle
     place.fill(&session);
     session.opened(request_head.extensions(), false);
-    served_without_handler(&inner.node, &request, session.version(), started, CallOutcome::Ok);
+    UnhandledCall::in_session(&session, &request, request_head.extensions()).succeeded(started);
     let response = respond::result(&request.id, &opened.keep());
     Ok(respond::with_session(response, &session.key.session))
 }
@@ -164,7 +170,7 @@ fn call(
     let exchange = Exchange::in_session(&session, RequestMeta::in_session(&request));
     if let Route::Builtin = dispatch::route(&session, &request) {
         return Ok(PendingResponse::later(async move {
-            let reply = dispatch::handle_builtin(&session, &request).await;
+            let reply = dispatch::handle_builtin(&session, &request, request_head.extensions()).await;
             Ok(match run::reply(&exchange, 0, reply).await {
                 HandlerEnd::Json(json) => respond::json_with(json.status, json.message),
                 HandlerEnd::Elsewhere => respond::accepted(), // cannot happen: nothing else uses the exchange
@@ -207,7 +213,7 @@ async fn batch(
     let mut replies = Vec::with_capacity(requests.len());
     for request in &requests {
         replies.push(match dispatch::route(&session, request) {
-            Route::Builtin => Some(dispatch::handle_builtin(&session, request).await),
+            Route::Builtin => Some(dispatch::handle_builtin(&session, request, request_head.extensions()).await),
             Route::Handler => None,
         });
     }
@@ -221,8 +227,10 @@ async fn batch(
         match reply {
             Some(reply) => slot.reply(reply).await,
             None => {
-                let head = request_head.clone();
+                let (head, refused) = (request_head.clone(), request.clone());
                 if let Err((slot, reason)) = dispatch::serve_on_stream(inner, &session, slot, request, head).await {
+                    UnhandledCall::in_session(&session, &refused, request_head.extensions())
+                        .refused(&Refusal::new(reason.clone()));
                     slot.reply(Err(NotStarted::Refused(reason).into_error())).await;
                 }
             }
@@ -274,6 +282,6 @@ pub(crate) async fn delete(inner: &Server, session: &Session) -> Result<Response
     let expected = session.expect_acknowledgements();
     let pending_end = inner.sessions.end(session, SessionEnd::Deleted);
     let views = pending_end.wait().await.map_err(|_| Reason::StoreUnavailable)?;
-    wait_for_views(expected, &views, ENDED).await;
+    wait_for_views(&inner.node, expected, &views, ENDED).await;
     Ok(respond::no_content())
 }

@@ -9,6 +9,7 @@ use crate::call::request::{Call, Inputs};
 use crate::call::request_meta::{ClientMeta, RequestMeta};
 use crate::call::request_state;
 use crate::call::response_future::ResponseFuture;
+use crate::call::unhandled_call::UnhandledCall;
 use crate::call::waiting_client::WaitingClient;
 use crate::endpoint::pending_response::PendingResponse;
 use crate::endpoint::request_head::RequestHead;
@@ -18,7 +19,7 @@ use crate::node::Node;
 use crate::session::subscriptions::SubscriptionStream;
 use crate::stream::body::Body;
 use crate::stream::events::Events;
-use http::{HeaderMap, Response};
+use http::{Extensions, HeaderMap, Response};
 use rethread_proto::clock::Wall;
 use rethread_proto::gate::mirror::{self, Field, HeaderParams, Stateless};
 use rethread_proto::jsonrpc::{Notification, ProgressToken, Request, RpcError};
@@ -30,6 +31,7 @@ use rethread_proto::{Principal, Refusal, Version};
 use serde_json::json;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Instant;
 
 /// A request of this era. VER-05: checked in this order, then answered.
 pub(crate) fn post(
@@ -43,7 +45,14 @@ pub(crate) fn post(
     let refuse = |reason| Refusal::new(reason).about(Some(&request.id));
     let parts = parts.map_err(refuse)?;
     check(request_head.headers(), &request, &parts).map_err(refuse)?;
-    let sender = match admit(principal, &request, &parts).map_err(refuse)? {
+    let admitted = admit(
+        &inner.node,
+        (version, principal),
+        &request,
+        &parts,
+        request_head.extensions(),
+    );
+    let sender = match admitted.map_err(refuse)? {
         Ok(sender) => sender,
         Err(json) => return Ok(PendingResponse::json(json)),
     };
@@ -134,17 +143,18 @@ fn check(headers: &HeaderMap, request: &Request, parts: &Stateless) -> Result<()
 /// valid. A method of no revision may be the handler's own, so it counts as unknown only if something else is wrong.
 /// For an unknown method, the response is returned.
 pub(crate) fn admit(
-    principal: Principal,
+    node: &Node,
+    (version, principal): (Version, Principal),
     request: &Request,
     parts: &Stateless,
+    extensions: &Extensions,
 ) -> Result<Result<Sender, JsonResponse>, Reason> {
     parts.capabilities()?;
     let method = request.method.as_str();
     if is_removed(method) || (!request.method.is_standard() && parts.log_level().is_err()) {
-        return Ok(Err(JsonResponse::error(
-            &request.id,
-            &RpcError::method_not_found(method),
-        )));
+        let error = RpcError::method_not_found(method);
+        UnhandledCall::without_session(node, version, &principal, request, extensions).failed(Instant::now(), &error);
+        return Ok(Err(JsonResponse::error(&request.id, &error)));
     }
     Ok(Ok(Sender {
         principal,
@@ -168,18 +178,29 @@ pub(crate) fn begin(
     stateless: StatelessRequest,
     request_head: RequestHead,
 ) -> Result<StatelessResponse, Reason> {
-    let node = &inner.node;
-    let StatelessRequest { request, sender, .. } = &stateless;
+    let (node, started) = (&inner.node, Instant::now());
+    let StatelessRequest {
+        version,
+        request,
+        sender,
+        ..
+    } = &stateless;
+    let unhandled =
+        UnhandledCall::without_session(node, *version, &sender.principal, request, request_head.extensions());
     match request.method.as_str() {
         "server/discover" if !node.handler.receives_all && !node.handler.answers_discover => {
             node.accept_routed_work()?;
+            unhandled.succeeded(started);
             Ok(StatelessResponse::Answered(discover(node, request)))
         }
         "subscriptions/listen" => {
             // A handler that serves it itself keeps the filter as long as the transport would: the bounds are the same.
             let filter = match Filter::read(&request.params, node.limits.filter()) {
                 Ok(filter) => filter,
-                Err(error) => return Ok(StatelessResponse::Answered(JsonResponse::error(&request.id, &error))),
+                Err(error) => {
+                    unhandled.failed(started, &error);
+                    return Ok(StatelessResponse::Answered(JsonResponse::error(&request.id, &error)));
+                }
             };
             if inner.handler.serves_subscription(&request.params, &sender.principal) {
                 return serve(inner, stateless, request_head);
@@ -258,19 +279,24 @@ fn serve(inner: &Server, stateless: StatelessRequest, request_head: RequestHead)
         sender,
         framing,
     } = stateless;
-    let node = &inner.node;
+    let (node, started) = (&inner.node, Instant::now());
     let input = if sender.is_retry {
         request_input(inner, &request, &sender.principal)
     } else {
         Ok(RequestInput::Call { inputs: None, round: 0 })
     };
+    let fail = |principal: &Principal, request: &Request, error: &RpcError| {
+        UnhandledCall::without_session(node, version, principal, request, request_head.extensions())
+            .failed(started, error);
+        Ok(StatelessResponse::Answered(JsonResponse::error(&request.id, error)))
+    };
     let meta = RequestMeta::new(request.id.clone(), sender.progress_token, framing, sender.client);
     let (running, work) = match input {
-        Err(error) => return Ok(StatelessResponse::Answered(JsonResponse::error(&request.id, &error))),
+        Err(error) => return fail(&sender.principal, &request, &error),
         Ok(RequestInput::Parked(ParkedCall { running, .. }, responses)) => {
             if !running.exchange.retry(meta, &responses) {
-                let gone = request_state::refused(mrtr::Invalid::Gone);
-                return Ok(StatelessResponse::Answered(JsonResponse::error(&request.id, &gone)));
+                let gone = request_state::refused(node, mrtr::Invalid::Gone);
+                return fail(&sender.principal, &request, &gone);
             }
             (running, None)
         }
@@ -327,7 +353,7 @@ fn request_input(inner: &Server, request: &Request, principal: &Principal) -> Re
             mrtr::State::Parked { id, .. } => {
                 // Single use: a second retry, or one after a restart (RST-05), finds nothing.
                 let park = inner.parked.take(id);
-                let park = park.ok_or_else(|| request_state::refused(mrtr::Invalid::Gone))?;
+                let park = park.ok_or_else(|| request_state::refused(node, mrtr::Invalid::Gone))?;
                 return Ok(RequestInput::Parked(park, responses));
             }
         },

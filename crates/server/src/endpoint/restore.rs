@@ -9,7 +9,6 @@ use crate::endpoint::request_head::RequestHead;
 use crate::endpoint::server::Server;
 use crate::node::Node;
 use crate::node::restore_policy::Restore;
-use crate::node::telemetry;
 use crate::session::admission::Admission;
 use crate::session::{Session, orphan};
 use rethread_proto::cluster::CallPlace;
@@ -49,18 +48,26 @@ pub(crate) async fn restore(
     // In a cluster its process may live: see `decide_place`.
     let expires = node.restore == Restore::Expire && node.cluster().is_none();
     if expires || view.idle >= node.timing.forgotten_after() {
-        return Err(end_session(node, &key).await);
+        let ended = end_session(node, &key).await;
+        if let Some(session) = sessions.forget_unloaded(&key) {
+            session.ended(node);
+        }
+        return Err(ended);
     }
     let queue = match node.store.push_queues() {
         // Read after the view is opened: from there on no earlier process changes the queue.
         Some(queues) => queues.queue(&key).await.map_err(|e| reason(&e))?,
         None => StoredQueue::default(),
     };
-    let session = Session::from_view(node, key, &view, queue);
+    let began = sessions.began(&key);
+    let session = Session::from_view(node, (key, began), &view, queue);
     let opened = open_handler(inner, &session, view.record, request_head).await?;
     orphan::take_over(&session).await.map_err(|e| reason(&e))?;
     let admission = session.admit().ok_or(Reason::StoreUnavailable)?; // nobody else has the view yet
-    place.fill(&session);
+    match began {
+        Some(_) => place.refill(&session),
+        None => place.fill(&session),
+    }
     if let Some(opened) = opened {
         opened.keep();
     }
@@ -68,7 +75,10 @@ pub(crate) async fn restore(
         // Messages that waited still do. But changes are announced to sessions in memory, and for a while this was none.
         session.offer_refresh();
     }
-    session.opened(request_head.extensions(), true);
+    match sessions.forget_unloaded(&session.key) {
+        Some(_) => session.reloaded(),
+        None => session.opened(request_head.extensions(), true),
+    }
     Ok((session, admission))
 }
 
@@ -147,7 +157,7 @@ async fn decide_place(session: &Session, is_forwarded: bool, avoided: &[Incarnat
                     Err(error) => return Err(reason(&error)),
                 };
                 if owner.as_ref() == Some(&*here) {
-                    telemetry::session_claimed();
+                    session.node.metrics.events.session_claimed(session.tag());
                 }
                 session.set_owner(owner);
             }

@@ -196,7 +196,7 @@ impl Server {
     {
         self.start_background();
         let (mut parts, body) = request.into_parts();
-        let watched = WatchedRequest::new(&self.node, &parts.extensions);
+        let mut watched = WatchedRequest::new(&self.node, &parts.extensions);
         let head = gate::head::admit(&parts.method, &parts.uri, &parts.headers, policy);
         let head = match head {
             Ok(head) => head,
@@ -209,6 +209,9 @@ impl Server {
                 return Box::pin(std::future::ready(Ok(response)));
             }
         };
+        if let Some(watched) = &mut watched {
+            watched.named(&head.session, &head.version);
+        }
         let authenticator = authenticator.filter(|_| head.verb != Verb::Options);
         let Some(authenticator) = authenticator else {
             return self.serve_admitted(head, parts, body, None, watched);
@@ -269,7 +272,7 @@ impl Server {
             None => RequestHead::new(parts, wanted),
         };
         if let Some(watched) = &mut watched {
-            watched.identified(&principal, &head.session);
+            watched.identified(&principal);
         }
         // This future is made for every request: what is rare in it is boxed, and nothing is handed through it twice.
         Box::pin(async move {
@@ -453,7 +456,7 @@ impl Server {
     }
 }
 
-/// Tells the observer of a refusal.
+/// Tells the log and the observer of a refusal.
 fn report(watched: Option<&WatchedRequest>, refusal: &Refusal) {
     if let Some(watched) = watched {
         watched.refused(refusal);

@@ -9,6 +9,7 @@ use crate::call::exchange::Exchange;
 use crate::call::request::Call;
 use crate::call::request_meta::RequestMeta;
 use crate::call::response_future::ResponseFuture;
+use crate::call::unhandled_call::UnhandledCall;
 use crate::call::waiting_client::WaitingClient;
 use crate::endpoint::pending_response::PendingResponse;
 use crate::endpoint::request_head::RequestHead;
@@ -18,6 +19,7 @@ use rethread_proto::jsonrpc::{Message, Payload, Request, RpcError};
 use rethread_proto::refusal::Reason;
 use rethread_proto::{Principal, Refusal, Version};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// The rules of a response without a session are those of the stateless revision.
 const RULES: Version = Version::V2026_07_28;
@@ -48,12 +50,17 @@ fn call(
     request: Request,
     request_head: RequestHead,
 ) -> Result<PendingResponse<'_>, Reason> {
-    let node = &inner.node;
+    let (node, started) = (&inner.node, Instant::now());
+    let unhandled = UnhandledCall::without_session(node, RULES, &principal, &request, request_head.extensions());
     match request.method.as_str() {
         // There is no session whose level it could set, and no stream for log messages.
-        "ping" | "logging/setLevel" => return Ok(PendingResponse::Done(respond::result(&request.id, b"{}"))),
+        "ping" | "logging/setLevel" => {
+            unhandled.succeeded(started);
+            return Ok(PendingResponse::Done(respond::result(&request.id, b"{}")));
+        }
         method @ ("resources/subscribe" | "resources/unsubscribe") => {
             let error = RpcError::method_not_found(method);
+            unhandled.failed(started, &error);
             return Ok(PendingResponse::Done(respond::error(&request.id, &error)));
         }
         _ => {}

@@ -77,9 +77,9 @@ impl McpService {
             changes.brief = recent.into_iter().filter(is_brief).collect();
         }
         cursor.ended = ended;
-        let look = cursor.look;
+        let (look, sessions) = (cursor.look, &self.inner.sessions);
         cursor.seen.retain(|tag, seen| {
-            let is_here = seen.look == look;
+            let is_here = seen.look == look || sessions.is_unloaded(*tag);
             if !is_here {
                 changes.ended.push((*tag, seen.owner.take()));
             }

@@ -176,7 +176,8 @@ impl LineReader<'_> {
     async fn stateless(&mut self, version: Version, request: Request) -> Result<(), Reason> {
         let parts = Stateless::read(&request.params)?;
         let id = request.id.clone();
-        let begun = match modern::admit(Principal::anonymous(), &request, &parts)? {
+        let (caller, head) = ((version, Principal::anonymous()), RequestHead::default());
+        let begun = match modern::admit(&self.inner.node, caller, &request, &parts, head.extensions())? {
             Ok(sender) => {
                 let stateless = StatelessRequest {
                     version,
@@ -184,7 +185,7 @@ impl LineReader<'_> {
                     sender,
                     framing: Framing::Line,
                 };
-                modern::begin(self.inner, stateless, RequestHead::default())?
+                modern::begin(self.inner, stateless, head)?
             }
             Err(unknown) => StatelessResponse::Answered(unknown),
         };

@@ -2,7 +2,6 @@
 
 use crate::call::any_handler::AnyHandler;
 use crate::call::peer::Peer;
-use crate::node::session_end::SessionEnd;
 use crate::node::unused_sessions::UnusedDecision;
 use crate::session::Session;
 use crate::session::registry::Registry;
@@ -71,7 +70,7 @@ async fn unload(sessions: &Registry, handler: &dyn AnyHandler, session: &Arc<Ses
     if !handler.may_unload(&Peer(Arc::clone(session))) || !release(session).await {
         return session.abort_close();
     }
-    sessions.close_view(session, SessionEnd::Unloaded);
+    sessions.unload(session);
 }
 
 /// With several nodes the owner releases the session: the next request claims it, on any node.

@@ -102,6 +102,8 @@ pub struct RefusedRequest<'a> {
     pub session: Option<Tag>,
     /// The caller. `None` if it is not known.
     pub principal: Option<&'a Principal>,
+    /// The revision, if a header or the message names it.
+    pub version: Option<Version>,
     /// The method of the message, if it was read.
     pub method: Option<&'a str>,
     /// The tool of `tools/call`, if it was read.

@@ -24,13 +24,11 @@ pub enum SessionEnd {
     Operator,
     /// Its client has opened it and never used it, or has not used it for long and another session needed its place.
     Unused,
-    /// Nobody uses it: the store keeps it, and the next request restores it.
-    Unloaded,
 }
 
 impl SessionEnd {
     /// All reasons.
-    pub const ALL: [SessionEnd; 11] = [
+    pub const ALL: [SessionEnd; 10] = [
         SessionEnd::Deleted,
         SessionEnd::Idle,
         SessionEnd::TokenExpired,
@@ -41,7 +39,6 @@ impl SessionEnd {
         SessionEnd::LeaseLost,
         SessionEnd::Operator,
         SessionEnd::Unused,
-        SessionEnd::Unloaded,
     ];
 
     /// The reason as a label.
@@ -57,7 +54,6 @@ impl SessionEnd {
             SessionEnd::LeaseLost => "lease_lost",
             SessionEnd::Operator => "operator",
             SessionEnd::Unused => "unused",
-            SessionEnd::Unloaded => "unloaded",
         }
     }
 }

@@ -5,6 +5,7 @@ use crate::node::observe::SessionFacts;
 use crate::node::session_end::SessionEnd;
 use crate::node::telemetry::{SessionLife, shortened};
 use http::Extensions;
+use rethread_proto::clock::Mono;
 use serde::Deserialize;
 use std::time::Duration;
 
@@ -23,8 +24,7 @@ impl Session {
     pub(crate) fn opened(&self, extensions: &Extensions, is_restored: bool) {
         let facts = self.facts(is_restored, Some(extensions));
         let client = ClientInfo::of_initialize(self.initialize_params());
-        let names = (shortened(&client.name), shortened(&client.version));
-        self.node.metrics.session_opened(&facts, names);
+        self.node.metrics.session_opened(&facts, client.shown());
         if let Some(observer) = &self.node.observer {
             observer.session_opened(&facts);
         }
@@ -39,10 +39,25 @@ impl Session {
             return; // no observer was notified of its opening
         }
         let facts = self.facts(false, None);
-        self.node.metrics.session_ended(&facts, end, age);
+        let client = ClientInfo::of_initialize(self.initialize_params());
+        self.node.metrics.session_ended(&facts, client.shown(), end, age);
         if let Some(observer) = &self.node.observer {
             observer.session_ended(&facts, end, age);
         }
+    }
+
+    /// The session has left the memory, and the store keeps it.
+    pub(crate) fn unloaded(&self) {
+        self.node.metrics.session_unloaded(self.tag());
+    }
+
+    /// The session is in memory again.
+    pub(crate) fn reloaded(&self) {
+        self.node.metrics.session_reloaded(self.tag());
+    }
+
+    pub(super) fn began(&self) -> Mono {
+        self.began
     }
 
     fn age(&self) -> Duration {
@@ -52,7 +67,7 @@ impl Session {
 
 /// The `clientInfo` of the client. It may contain anything.
 #[derive(Default, Deserialize)]
-struct ClientInfo {
+pub(super) struct ClientInfo {
     #[serde(default)]
     name: String,
     #[serde(default)]
@@ -60,7 +75,12 @@ struct ClientInfo {
 }
 
 impl ClientInfo {
-    fn of_initialize(params: &[u8]) -> Self {
+    /// Name and version for the log.
+    pub(super) fn shown(&self) -> (&str, &str) {
+        (shortened(&self.name), shortened(&self.version))
+    }
+
+    pub(super) fn of_initialize(params: &[u8]) -> Self {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct Initialize {

@@ -1,7 +1,6 @@
 //! Streams that an earlier process left open. They are fenced, and orphaned calls end with an error.
 
 use super::Session;
-use crate::node::telemetry;
 use rethread_proto::Ordinal;
 use rethread_proto::cluster::OpenStream;
 use rethread_proto::event_id::{Seq, StreamKind};
@@ -128,7 +127,7 @@ pub(crate) async fn close_orphan(session: &Session, ordinal: Ordinal, why: Orpha
     let (calls, epoch) = (events.len(), session.draw_epoch().await?);
     match store.append(&key, fencing_batch(epoch, events, true)).await {
         Ok(_) => {
-            telemetry::orphaned(calls);
+            session.node.metrics.events.orphaned(session.tag(), calls);
             Ok(())
         }
         // In a cluster another node may have closed it, with a later epoch.

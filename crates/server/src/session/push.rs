@@ -1,6 +1,6 @@
 //! The push queue of a session with its listeners: wakes the listener whose turn it is (D6).
 
-use crate::node::telemetry;
+use crate::node::Node;
 use crate::stream::Stream;
 use parking_lot::Mutex;
 use rethread_proto::clock::Mono;
@@ -39,7 +39,7 @@ impl SessionPush {
     /// Fast path: append directly if the newest listener is caught up and resumable. Otherwise queue the message and wake the
     /// listener. The message is numbered under the lock, so that messages keep their order, and appended after the lock is
     /// released.
-    pub(crate) fn offer(&self, mut draft: Draft, collapse: Collapse, lifetime: Lifetime, now: Mono) -> bool {
+    pub(crate) fn offer(&self, node: &Node, mut draft: Draft, collapse: Collapse, lifetime: Lifetime) -> bool {
         let mut state = self.0.lock();
         let taker = state.push.direct_taker();
         if let Some((listener, stream)) = taker.zip(state.stream(taker)) {
@@ -52,10 +52,12 @@ impl SessionPush {
                 Err(unsaid) => draft = unsaid,
             }
         }
-        let offered = state.push.offer(draft.into_payload(), collapse, lifetime, now);
+        let offered = state
+            .push
+            .offer(draft.into_payload(), collapse, lifetime, node.clock.now());
         let stream = state.stream(offered.taker);
         drop(state);
-        telemetry::push_dropped(offered.dropped);
+        node.metrics.events.push_dropped(offered.dropped);
         if let Some(stream) = stream {
             stream.wake();
         }
@@ -63,9 +65,9 @@ impl SessionPush {
     }
 
     /// Continues with the queue that an earlier process left in the store.
-    pub(crate) fn restore(&self, queue: StoredQueue, now: Mono) {
-        let dropped = self.0.lock().push.restore(queue, now);
-        telemetry::push_dropped(dropped);
+    pub(crate) fn restore(&self, node: &Node, queue: StoredQueue) {
+        let dropped = self.0.lock().push.restore(queue, node.clock.now());
+        node.metrics.events.push_dropped(dropped);
     }
 
     /// The store has the session. From now on it also gets the queue.

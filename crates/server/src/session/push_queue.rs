@@ -4,7 +4,6 @@
 //! burst thus takes few updates, and a message to ten thousand sessions waits for no store.
 
 use super::Session;
-use crate::node::telemetry;
 use rethread_proto::push::{Collapse, Lifetime};
 use rethread_proto::sse::Draft;
 use rethread_store::{QueuePosition, QueueUpdate, StoreError};
@@ -32,7 +31,7 @@ impl Session {
         if self.has_shared_push() {
             return self.enqueue_shared(draft, &collapse);
         }
-        if self.push.offer(draft, collapse, lifetime, self.node.clock.now()) {
+        if self.push.offer(&self.node, draft, collapse, lifetime) {
             self.update_stored_queue(false);
         }
     }
@@ -83,7 +82,7 @@ impl Session {
     /// Records the result of an update. Returns the update that the copy lacks now.
     fn queue_updated(&self, result: &Result<(), StoreError>) -> Option<QueueUpdate> {
         match result {
-            Err(error) if error.is_outage() => telemetry::queue_not_stored(error),
+            Err(error) if error.is_outage() => self.node.metrics.events.queue_not_stored(error),
             _ => self.store_answered(result),
         }
         let next = self.push.updated(result.is_ok(), self.epoch);

@@ -93,7 +93,7 @@ impl Session {
         self.store_answered(&result);
         drop(saved);
         if let Ok(updated) = result {
-            wait_for_views(expected, &updated.views, updated.revision).await;
+            wait_for_views(&self.node, expected, &updated.views, updated.revision).await;
         }
     }
 

@@ -4,15 +4,17 @@ use crate::node::session_end::SessionEnd;
 use crate::node::{LimitedCount, Node};
 use crate::session::session_locks::SessionLocks;
 use crate::session::subscriptions::Subscriptions;
+use crate::session::unloaded_sessions::{UnloadedSession, UnloadedSessions};
 use crate::session::{PendingEnd, Session, Transport};
 use crate::stream::Stream;
 use foldhash::fast::RandomState;
 use parking_lot::{Mutex, RwLock};
 use rethread_proto::auth::PrincipalCounts;
+use rethread_proto::clock::Mono;
 use rethread_proto::gate::SessionHeader;
 use rethread_proto::refusal::Reason;
 use rethread_proto::{Principal, SessionId, Tag};
-use rethread_store::SessionKey;
+use rethread_store::{SessionKey, StoreError};
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -41,6 +43,8 @@ pub(crate) struct Registry {
     suspended: Mutex<Vec<Arc<Stream>>>,
     /// The last sessions that have ended, and their number in all: a look at the table misses those that live shortly.
     ended: Mutex<(u64, VecDeque<EndedSession>)>,
+    /// Sessions that are only in the store now.
+    unloaded: Mutex<UnloadedSessions>,
     /// The number of sessions of each principal, except the anonymous one.
     per_principal: Mutex<PrincipalCounts>,
 }
@@ -55,6 +59,7 @@ impl Registry {
             subscriptions: Arc::default(),
             suspended: Mutex::default(),
             ended: Mutex::default(),
+            unloaded: Mutex::default(),
             per_principal: Mutex::default(),
         }
     }
@@ -154,6 +159,54 @@ impl Registry {
         self.remove(session, end);
     }
 
+    /// Removes a session from the memory. It lives on in the store, so it has not ended.
+    pub(crate) fn unload(&self, session: &Session) {
+        session.suspend().into_iter().for_each(|stream| stream.stop());
+        session.close_view();
+        self.unloaded.lock().insert(session); // before it is removed: nobody must see it nowhere
+        if self.take(session) {
+            session.unloaded();
+        }
+    }
+
+    /// Whether a session has left the memory, and lives on in the store.
+    pub(crate) fn is_unloaded(&self, tag: Tag) -> bool {
+        self.unloaded.lock().has(tag)
+    }
+
+    /// When a session that has left the memory began.
+    pub(crate) fn began(&self, key: &SessionKey) -> Option<Mono> {
+        self.unloaded.lock().began(key)
+    }
+
+    /// A session that had left the memory is back, or has ended. `None` if it was none of these.
+    pub(crate) fn forget_unloaded(&self, key: &SessionKey) -> Option<UnloadedSession> {
+        self.unloaded.lock().remove(key)
+    }
+
+    /// Reports the end of sessions that had left the memory and that the store has forgotten. Returns their number.
+    ///
+    /// With several nodes another one may have used and ended such a session, and has reported it.
+    pub(crate) async fn report_expired(&self, node: &Node) -> usize {
+        let is_shared = node.cluster().is_some();
+        let due = self
+            .unloaded
+            .lock()
+            .due(node.clock.now(), node.timing.forgotten_after());
+        let mut reported = 0;
+        for key in due {
+            let is_gone = matches!(node.store.load(&key).await, Err(StoreError::SessionGone));
+            if is_gone || is_shared {
+                let session = self.unloaded.lock().remove(&key);
+                if let Some(session) = session.filter(|_| is_gone && !is_shared) {
+                    session.ended(node);
+                    reported += 1;
+                }
+            }
+        }
+        reported
+    }
+
     /// Drops every view: another node may act for this one.
     pub(crate) fn suspend_all(&self) {
         let mut sessions = Vec::new();
@@ -196,6 +249,14 @@ impl Registry {
 
     /// Removes a session that has ended here, unless another one is registered under its id.
     fn remove(&self, session: &Session, end: SessionEnd) {
+        if self.take(session) {
+            self.note_ended(session);
+            session.ended(end);
+        }
+    }
+
+    /// Takes a session out of the table. False if another one is registered under its id.
+    fn take(&self, session: &Session) -> bool {
         let id = &session.key.session;
         let removed = {
             let mut shard = self.shard(id).write();
@@ -203,10 +264,9 @@ impl Registry {
             if is_it { shard.remove(id) } else { None }
         };
         if removed.is_some() {
-            self.note_ended(session);
             self.release(&session.key.principal);
-            session.ended(end);
         }
+        removed.is_some()
     }
 
     fn note_ended(&self, session: &Session) {
@@ -251,14 +311,20 @@ pub(crate) struct Reservation<'a> {
 }
 
 impl Reservation<'_> {
-    pub(crate) fn fill(mut self, session: &Arc<Session>) {
+    /// Registers a session that was opened or restored.
+    pub(crate) fn fill(self, session: &Arc<Session>) {
+        self.refill(session);
+        session.node.metrics.session_registered();
+    }
+
+    /// Registers a session that had left the memory.
+    pub(crate) fn refill(mut self, session: &Arc<Session>) {
         self.filled = true;
         let id = &session.key.session;
         let replaced = self.sessions.shard(id).write().insert(id.clone(), Arc::clone(session));
         if let Some(replaced) = replaced {
             self.sessions.release(&replaced.key.principal); // a view that is being closed, and no longer finds itself
         }
-        session.node.metrics.session_registered();
     }
 }
 

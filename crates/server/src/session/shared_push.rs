@@ -7,7 +7,6 @@
 
 use super::Session;
 use super::push_commands::{Command, Work};
-use crate::node::telemetry;
 use crate::stream::Stream;
 use crate::stream::between_nodes::BindProgress;
 use rethread_proto::Ordinal;
@@ -49,7 +48,7 @@ impl Session {
             limits.messages = limits.messages.saturating_mul(MAX_UNSTORED_QUEUES);
             state.push_message(push_message(draft, collapse), limits)
         };
-        telemetry::push_dropped(dropped);
+        self.node.metrics.events.push_dropped(dropped);
         self.run_push_commands();
     }
 
@@ -217,11 +216,11 @@ impl Session {
                 .await
             {
                 Ok(enqueued) => {
-                    telemetry::push_dropped(enqueued.dropped);
+                    self.node.metrics.events.push_dropped(enqueued.dropped);
                     return enqueued.waiting;
                 }
                 Err(error) if error.is_outage() && !self.has_ended() => {
-                    telemetry::queue_not_stored(&error);
+                    self.node.metrics.events.queue_not_stored(&error);
                     tokio::time::sleep(RETRY_PAUSE).await;
                 }
                 Err(error) => {
@@ -362,7 +361,7 @@ impl Session {
     ) -> Result<(), StoreError> {
         let limits = self.push_queue_limits();
         let dropped = cluster.enqueue_broadcast(&self.key, newest, messages, limits).await?;
-        telemetry::push_dropped(dropped);
+        self.node.metrics.events.push_dropped(dropped);
         Ok(())
     }
 

@@ -3,7 +3,6 @@
 use super::Session;
 use super::get_connection::{GetConnection, ResumedStream};
 use super::orphan;
-use crate::node::telemetry;
 use crate::stream::Stream;
 use crate::stream::StreamOwner;
 use rethread_proto::Ordinal;
@@ -41,7 +40,7 @@ impl Session {
     /// The store refuses the appends of this writer.
     pub(crate) fn refused(&self, error: StoreError) {
         if !matches!(error, StoreError::SessionGone) {
-            telemetry::fenced(&error);
+            self.node.metrics.events.fenced(self.tag(), &error);
         }
         self.store_answered(&Err::<(), _>(error));
     }
@@ -251,7 +250,7 @@ impl Session {
         let missed = missed.is_some_and(|(stream, found)| stream.has_unlogged_after(found.last));
         match plan(id, issued, found.as_ref(), missed || refreshed) {
             ResumePlan::Ahead { after, gap } if is_remote => {
-                self.node.metrics.resumed(gap);
+                self.node.metrics.resumed(self.tag(), gap);
                 let ordinal = id.map_or(Ordinal(0), |id| id.ordinal);
                 self.resume_remote(ordinal, after, gap).await
             }
@@ -259,7 +258,7 @@ impl Session {
             ResumePlan::Ended => Err(Reason::StreamEnded),
             ResumePlan::Fresh { refresh } => Ok(self.fresh_push_stream(refresh)),
             ResumePlan::Resume { after, gap, .. } if is_remote => {
-                self.node.metrics.resumed(gap);
+                self.node.metrics.resumed(self.tag(), gap);
                 let ordinal = id.map_or(Ordinal(0), |id| id.ordinal);
                 self.resume_remote(ordinal, after, gap).await
             }
@@ -267,7 +266,7 @@ impl Session {
                 let (Some(id), Some(mut found)) = (id, found) else {
                     return Err(Reason::StreamForgotten);
                 };
-                self.node.metrics.resumed(gap);
+                self.node.metrics.resumed(self.tag(), gap);
                 let epoch = match live {
                     Some(_) => self.epoch,
                     None => self.take_over_push_stream(id.ordinal, &mut found).await?,

@@ -2,7 +2,7 @@
 
 use super::Session;
 use crate::node::acknowledgements::{ENDED, Expectation};
-use crate::node::{random, telemetry};
+use crate::node::{Node, random};
 use rethread_proto::cluster::{CallPlace, SessionPlace};
 use rethread_store::{Incarnation, SessionRecord, StoreError};
 use std::sync::Arc;
@@ -140,10 +140,15 @@ impl Session {
 }
 
 /// Waits until other nodes have seen a change of a session.
-pub(crate) async fn wait_for_views(expected: Option<Expectation<'_>>, views: &[Incarnation], revision: u64) {
+pub(crate) async fn wait_for_views(
+    node: &Node,
+    expected: Option<Expectation<'_>>,
+    views: &[Incarnation],
+    revision: u64,
+) {
     if let Some(expected) = expected
         && !views.is_empty()
     {
-        telemetry::change_seen(expected.wait(views, revision).await);
+        node.metrics.events.change_seen(expected.wait(views, revision).await);
     }
 }

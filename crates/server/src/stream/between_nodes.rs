@@ -1,7 +1,6 @@
 //! A stream that other nodes read, whose messages wait in a queue of all nodes, or whose store has lost events.
 
 use super::Stream;
-use crate::node::telemetry;
 use rethread_proto::stream::{BindOutcome, Refused, Room};
 use rethread_store::{Batch, BindRequest, ClusterStore, RemotePosition, StoreError, StreamStatus};
 use std::sync::Arc;
@@ -98,7 +97,7 @@ impl Stream {
             recovered.map(|effects| self.pending(&mut core, effects))
         };
         if let Some(pending) = pending {
-            telemetry::store_gap();
+            self.node.metrics.events.store_gap();
             self.perform(pending);
         }
     }

@@ -1,7 +1,7 @@
 //! A stream without a log, for the response to a stateless request: its messages reach the one connection that waits for it.
 
 use super::Emission;
-use crate::node::telemetry;
+use crate::node::Node;
 use parking_lot::Mutex;
 use rethread_proto::event_id::Seq;
 use rethread_proto::sse::EncodeMessage;
@@ -11,7 +11,6 @@ use rethread_proto::stream::{
 use rethread_store::Retain;
 use std::sync::Arc;
 use std::task::{Context, Waker};
-use std::time::Duration;
 use tokio::sync::Notify;
 
 /// The name of the only reader.
@@ -22,18 +21,17 @@ pub(crate) struct DirectStream {
     core: Mutex<StreamCore<Waker>>,
     params: Arc<StreamParams>,
     room: Notify,
-    /// How long a reader may keep an emitter waiting.
-    stall: Duration,
+    node: Arc<Node>,
 }
 
 impl DirectStream {
     /// A new stream with its reader.
-    pub(crate) fn open(params: Arc<StreamParams>, stall: Duration) -> Arc<Self> {
+    pub(crate) fn open(params: Arc<StreamParams>, node: &Arc<Node>) -> Arc<Self> {
         let stream = Arc::new(DirectStream {
             core: Mutex::new(StreamCore::connection_bound()),
             params,
             room: Notify::new(),
-            stall,
+            node: Arc::clone(node),
         });
         let _ = stream.core.lock().attach(READER, Seq::default(), false); // nobody waits yet
         stream
@@ -70,7 +68,7 @@ impl DirectStream {
     /// Wakes whom the effects name. Call it without any lock.
     pub(crate) fn perform(&self, effects: Effects<Waker>) {
         if effects.reader_stalled {
-            telemetry::stalled();
+            self.node.metrics.events.stalled();
         }
         if let Some(waker) = effects.wake {
             waker.wake();
@@ -110,7 +108,7 @@ impl DirectStream {
                 }
                 freed.as_mut().enable();
             }
-            if tokio::time::timeout(self.stall, freed).await.is_err() {
+            if tokio::time::timeout(self.node.timing.stall, freed).await.is_err() {
                 let effects = self.core.lock().reader_stalled(&self.params);
                 let stalled = effects.reader_stalled;
                 self.perform(effects);

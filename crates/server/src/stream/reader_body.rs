@@ -7,7 +7,7 @@ use super::Stream;
 use super::body::Chunks;
 use super::keep_alive::KeepAlive;
 use super::remote_reader::{RemoteReader, Signal};
-use crate::node::{Node, telemetry};
+use crate::node::Node;
 use bytes::Bytes;
 use rethread_proto::Version;
 use rethread_proto::event_id::Seq;
@@ -53,6 +53,15 @@ enum Source {
     Here(LocalSource),
     /// Boxed, because most connections read a stream of their own node.
     Elsewhere(Box<RemoteSource>),
+}
+
+impl Source {
+    fn node(&self) -> &Node {
+        match self {
+            Source::Here(local) => &local.stream.node,
+            Source::Elsewhere(remote) => &remote.node,
+        }
+    }
 }
 
 struct LocalSource {
@@ -114,7 +123,7 @@ impl ReaderBody {
         host: Arc<dyn ConnectionHost>,
     ) -> Self {
         let retry_millis = node.timing.retry.as_millis() as u64;
-        telemetry::remote_reader(1.0);
+        node.metrics.events.remote_reader(1.0);
         ReaderBody {
             reader: Reader::remote(&params, start, version, retry_millis),
             page: None,
@@ -203,7 +212,10 @@ impl RemoteSource {
     /// Counts whether the wake-up before a read was useful.
     fn report_use(&mut self, page: &Result<Page, StoreError>) {
         if std::mem::take(&mut self.was_woken) {
-            telemetry::woken(page.as_ref().is_ok_and(|page| !page.events.is_empty()));
+            self.node
+                .metrics
+                .events
+                .woken(page.as_ref().is_ok_and(|page| !page.events.is_empty()));
         }
     }
 
@@ -273,7 +285,7 @@ impl Chunks for ReaderBody {
                     return Poll::Ready(Some(chunk));
                 }
                 Input::Continue | Input::Wait => {}
-                Input::Overtaken => telemetry::overtaken(),
+                Input::Overtaken => self.source.node().metrics.events.overtaken(),
             }
         }
     }
@@ -288,7 +300,7 @@ impl Drop for ReaderBody {
                 host.detached(local.connection, &local.stream, local.takes_push, was_reader);
             }
             Source::Elsewhere(remote) => {
-                telemetry::remote_reader(-1.0);
+                remote.node.metrics.events.remote_reader(-1.0);
                 if let Some(cluster) = remote.node.cluster()
                     && let Err(later) = cluster.detach(&remote.shared.key, &remote.token).now()
                 {

@@ -21,6 +21,7 @@ mod lifecycle;
 mod modern;
 mod mrtr;
 mod node_metrics;
+mod observed;
 mod oracle;
 mod outage;
 mod parked_calls;

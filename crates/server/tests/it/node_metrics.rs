@@ -97,7 +97,9 @@ impl Recorder for Values {
     fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
 
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
-        Counter::from_arc(self.handle(key))
+        let handle = self.handle(key);
+        handle.change(|_| {}); // a counter exists from its registration
+        Counter::from_arc(handle)
     }
 
     fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
@@ -129,11 +131,18 @@ impl Handler for Stateful {
 }
 
 pub(crate) async fn node(redis: &RedisServer, continued: &Arc<Notify>) -> McpService {
+    labelled_node(redis, continued, "metrics-test").await
+}
+
+async fn labelled_node(redis: &RedisServer, continued: &Arc<Notify>, label: &str) -> McpService {
     let options = RedisOptions::parse(&redis.url()).unwrap().with_lease(LEASE);
     let cluster = RedisCluster::connect(options).await.unwrap();
-    let store = cluster.store("metrics").await.unwrap();
+    let store = cluster
+        .store(if label == "other" { label } else { "metrics" })
+        .await
+        .unwrap();
     let service = McpService::builder(Stateful(Arc::clone(continued)))
-        .server_label("metrics-test")
+        .server_label(label)
         .store(store)
         .build();
     service.join().await;
@@ -150,54 +159,111 @@ async fn two_nodes_report_their_metrics() {
     let session = Client::new(owner.clone()).open("2025-11-25").await;
     let elsewhere = session.with_client(&Client::new(other.clone()));
 
-    values.wait("rethread_live_nodes", |nodes| nodes == 2.0).await;
     values
-        .wait("rethread_lease_seconds", |left| {
+        .wait("rethread_live_nodes server=metrics-test", |nodes| nodes == 2.0)
+        .await;
+    values
+        .wait("rethread_lease_seconds server=metrics-test", |left| {
             left > 0.0 && left <= LEASE.as_secs_f64()
         })
         .await;
     values
-        .wait("rethread_mailbox_messages", |messages| messages == 0.0)
+        .wait("rethread_mailbox_messages server=metrics-test", |messages| {
+            messages == 0.0
+        })
         .await;
-    values.wait("rethread_mailbox_age_seconds", |age| age == 0.0).await;
+    values
+        .wait("rethread_mailbox_age_seconds server=metrics-test", |age| age == 0.0)
+        .await;
 
     let echo = elsewhere.tool(1, "echo", json!({})).await;
     assert!(echo.answer().await["result"].is_object());
-    let forwarded = values.get("rethread_forwards_total kind=mcp outcome=replied");
+    let forwarded = values.get("rethread_forwards_total server=metrics-test kind=mcp outcome=replied");
     assert_eq!(forwarded, Some(1.0));
-    assert!(values.get("rethread_forward_seconds").is_some_and(|time| time > 0.0));
+    assert!(
+        values
+            .get("rethread_forward_seconds server=metrics-test")
+            .is_some_and(|time| time > 0.0)
+    );
     owner.record_gauges();
     let views = values.get("rethread_sessions_active server=metrics-test");
     assert!(views.is_some_and(|views| views >= 1.0), "{views:?}");
 
     let mut events = elsewhere.tool(2, "wait", json!({})).await.events();
     events.next().await;
-    assert_eq!(values.get("rethread_remote_readers"), Some(1.0));
-    values.wait("rethread_append_seconds", |time| time > 0.0).await;
-    values.wait("rethread_append_events", |events| events >= 1.0).await;
+    assert_eq!(values.get("rethread_remote_readers server=metrics-test"), Some(1.0));
+    values
+        .wait("rethread_append_seconds server=metrics-test", |time| time > 0.0)
+        .await;
+    values
+        .wait("rethread_append_events server=metrics-test", |events| events >= 1.0)
+        .await;
     continued.notify_one();
     let rest = events.rest().await;
     assert!(rest.last().unwrap().data["result"].is_object());
     drop(events);
-    values.wait("rethread_remote_readers", |readers| readers == 0.0).await;
     values
-        .wait("rethread_wakeups_total result=useful", |woken| woken >= 1.0)
+        .wait("rethread_remote_readers server=metrics-test", |readers| readers == 0.0)
+        .await;
+    values
+        .wait("rethread_wakeups_total server=metrics-test result=useful", |woken| {
+            woken >= 1.0
+        })
         .await;
 
     let level = session.call(3, "logging/setLevel", json!({ "level": "debug" })).await;
     assert!(level.answer().await["result"].is_object());
     values
-        .wait("rethread_invalidations_total outcome=acked", |acked| acked >= 1.0)
+        .wait(
+            "rethread_invalidations_total server=metrics-test outcome=acked",
+            |acked| acked >= 1.0,
+        )
         .await;
 
     // A service that lost its subscription reads everything again. A join is not a reconnect.
-    let before = values.get("rethread_rereads_total").unwrap_or_default();
-    assert_eq!(values.get("rethread_subscriber_reconnects_total"), None);
+    let before = values
+        .get("rethread_rereads_total server=metrics-test")
+        .unwrap_or_default();
+    let reconnects = "rethread_subscriber_reconnects_total server=metrics-test";
+    assert_eq!(values.get(reconnects), Some(0.0));
     redis.close_connections("pubsub");
+    values.wait(reconnects, |times| times == 2.0).await;
     values
-        .wait("rethread_subscriber_reconnects_total", |times| times == 2.0)
+        .wait("rethread_rereads_total server=metrics-test", |times| times > before)
         .await;
-    values.wait("rethread_rereads_total", |times| times > before).await;
+}
+
+/// OPS-05: each server of a process has a lease of its own, and values of its own.
+#[tokio::test]
+async fn ops_05_leases_of_two_servers_have_two_values() {
+    let Some(redis) = RedisServer::start() else { return };
+    let values = Values::default();
+    let _recording = metrics::set_default_local_recorder(&values);
+    let continued = Arc::new(Notify::new());
+    let first = node(&redis, &continued).await;
+    let _second = node(&redis, &continued).await;
+    let _other = labelled_node(&redis, &continued, "other").await;
+    for server in ["metrics-test", "other"] {
+        let named = |metric: &str| format!("{metric} server={server}");
+        values.wait(&named("rethread_live_nodes"), |live| live == 3.0).await;
+        values.wait(&named("rethread_lease_seconds"), |left| left > 0.0).await;
+        values
+            .wait(&named("rethread_mailbox_messages"), |waiting| waiting == 0.0)
+            .await;
+        values
+            .wait(&named("rethread_mailbox_age_seconds"), |age| age == 0.0)
+            .await;
+        assert_eq!(values.get(&named("rethread_leases_lost_total")), Some(0.0));
+    }
+    let unlabelled: Vec<String> = values.0.lock().unwrap().keys().cloned().collect();
+    let shared = ["rethread_refusals_total", "rethread_auth_total"];
+    let is_shared = |key: &String| shared.iter().any(|name| key.starts_with(name));
+    let unlabelled: Vec<_> = unlabelled
+        .iter()
+        .filter(|key| !key.contains("server=") && !is_shared(key))
+        .collect();
+    assert_eq!(unlabelled, [""; 0]);
+    drop(first);
 }
 
 /// The key of the stream that an event id names.
@@ -231,18 +297,26 @@ async fn d2_fenced_append_is_counted_once() {
     let epoch = store.status(&key).await.unwrap().epoch;
     let fence = Batch::new(epoch + 1, Vec::new());
     store.append(&key, fence).await.unwrap();
-    assert_eq!(values.get("rethread_streams_fenced_total"), None);
+    assert_eq!(
+        values.get("rethread_streams_fenced_total server=metrics-test"),
+        Some(0.0)
+    );
 
     continued.notify_one();
     values
-        .wait("rethread_streams_fenced_total", |streams| streams == 1.0)
+        .wait("rethread_streams_fenced_total server=metrics-test", |streams| {
+            streams == 1.0
+        })
         .await;
     assert!(
         events.rest().await.is_empty(),
         "the writer sends nothing that is not stored"
     );
-    assert_eq!(values.get("rethread_streams_fenced_total"), Some(1.0));
-    assert_eq!(values.get("rethread_store_gaps_total"), None);
+    assert_eq!(
+        values.get("rethread_streams_fenced_total server=metrics-test"),
+        Some(1.0)
+    );
+    assert_eq!(values.get("rethread_store_gaps_total server=metrics-test"), Some(0.0));
 }
 
 /// D4: a store that has lost a stream gets the rest of it, and the hole is reported once.
@@ -267,13 +341,16 @@ async fn d4_gap_of_a_store_that_lost_events_is_counted_once() {
             .unwrap();
         assert_eq!(redis.command(&["DEL", key]).trim(), ":1", "{key}");
     }
-    assert_eq!(values.get("rethread_store_gaps_total"), None);
+    assert_eq!(values.get("rethread_store_gaps_total server=metrics-test"), Some(0.0));
 
     continued.notify_one();
     let rest = events.rest().await;
     assert!(rest.last().unwrap().data["result"].is_object(), "{rest:?}");
-    assert_eq!(values.get("rethread_store_gaps_total"), Some(1.0));
-    assert_eq!(values.get("rethread_streams_fenced_total"), None);
+    assert_eq!(values.get("rethread_store_gaps_total server=metrics-test"), Some(1.0));
+    assert_eq!(
+        values.get("rethread_streams_fenced_total server=metrics-test"),
+        Some(0.0)
+    );
     let resumed = session.get(Some(&cursor)).await;
     assert!(
         resumed.header("rethread-gap").is_none(),

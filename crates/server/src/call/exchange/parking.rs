@@ -6,7 +6,6 @@ use crate::call::input::Question;
 use crate::call::json_response;
 use crate::call::request_meta::RequestMeta;
 use crate::call::response_sink::ResponseSink;
-use crate::node::telemetry;
 use bytes::Bytes;
 use rethread_proto::exchange::Reply;
 use rethread_proto::mrtr::InputResponses;
@@ -100,7 +99,7 @@ impl Exchange {
         for (waiter, response) in answered {
             let _ = waiter.send(response); // nobody waits any more: the call moved on
         }
-        telemetry::parked_messages_dropped(kept.dropped);
+        self.node.metrics.events.parked_messages_dropped(kept.dropped);
         true
     }
     /// The handler of a stateless call has ended: its permit is free.

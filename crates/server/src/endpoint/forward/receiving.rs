@@ -4,7 +4,7 @@ use super::chunk_body::{BodyPart, ChunkBody, OpenForward, Probe};
 use super::outbox::{MAX_UNREAD_CHUNKS, RETRY_PAUSE, send};
 use super::outgoing::Outgoing;
 use super::read_mail::ReadMail;
-use crate::node::telemetry;
+use crate::node::telemetry::{ForwardKind, ForwardOutcome};
 use crate::node::{Node, random};
 use crate::session::Session;
 use crate::stream::body::Body;
@@ -161,8 +161,8 @@ impl Forwards {
     ) -> Result<Response<Body>, ForwardError> {
         let started = Instant::now();
         let kind = match endpoint {
-            ForwardEndpoint::Mcp => "mcp",
-            ForwardEndpoint::Messages => "messages",
+            ForwardEndpoint::Mcp => ForwardKind::Mcp,
+            ForwardEndpoint::Messages => ForwardKind::Messages,
         };
         let unavailable = || ForwardError::Refused(Reason::StoreUnavailable);
         let (cluster, current) = node.cluster().zip(node.membership.current()).ok_or_else(unavailable)?;
@@ -212,13 +212,13 @@ impl Forwards {
             .wait(node, cluster, &guard, sent, replied, &mut reconnections)
             .await;
         let outcome = match &head {
-            Ok(_) => "replied",
-            Err(ForwardError::NotRun) => "not_run",
-            Err(ForwardError::Died) => "died",
-            Err(ForwardError::LeaseEnded) => "lease_ended",
-            Err(ForwardError::Refused(_)) => "refused",
+            Ok(_) => ForwardOutcome::Replied,
+            Err(ForwardError::NotRun) => ForwardOutcome::NotRun,
+            Err(ForwardError::Died) => ForwardOutcome::Died,
+            Err(ForwardError::LeaseEnded) => ForwardOutcome::LeaseEnded,
+            Err(ForwardError::Refused(_)) => ForwardOutcome::Refused,
         };
-        telemetry::forwarded(kind, outcome, started.elapsed());
+        node.metrics.events.forwarded(kind, outcome, started.elapsed());
         let head = head.inspect_err(|_| guard.is_over = true)?;
         let content = match head.content {
             ForwardedContent::Whole => {

@@ -1,5 +1,6 @@
 //! The metrics of one server. Each has the label `server`, so that two servers of a process have two values.
 
+use super::node_events::NodeEvents;
 use super::{AdmittedCallers, TARGET};
 use crate::node::observe::{CallOutcome, SessionFacts};
 use crate::node::session_end::SessionEnd;
@@ -8,7 +9,7 @@ use foldhash::fast::RandomState;
 use metrics::{Counter, Histogram};
 use parking_lot::RwLock;
 use rethread_proto::jsonrpc::{Method, code};
-use rethread_proto::{Revisions, Version};
+use rethread_proto::{Revisions, Tag, Version};
 use rethread_store::StoreError;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -23,6 +24,7 @@ const MAX_TOOL_LABEL_BYTES: usize = 128;
 /// The metrics of one server, registered when it is built: the recorder must be installed before that.
 pub(crate) struct ServerMetrics {
     server: Arc<str>,
+    pub(crate) events: NodeEvents,
     /// Keys are from closed sets, so no client chooses them. Each call looks one up.
     operations: RwLock<HashMap<OperationKey, Histogram, RandomState>>,
     /// The histograms of most calls: `tools/call` with a result, without the name of the tool. They are also in `operations`, but
@@ -101,6 +103,7 @@ impl ServerMetrics {
             append_duration: metrics::histogram!("rethread_append_duration_seconds", "server" => name()),
             store_up: AtomicBool::new(true),
             admitted_callers: Arc::default(),
+            events: NodeEvents::new(&server),
             server,
         };
         // The product of all labels would be thousands of series. These are the ones that alerts need.
@@ -109,6 +112,7 @@ impl ServerMetrics {
                 ErrorType::None,
                 ErrorType::ToolError,
                 ErrorType::of_code(code::INTERNAL_ERROR),
+                ErrorType::Other,
             ] {
                 let key = OperationKey {
                     method: "tools/call",
@@ -214,7 +218,7 @@ impl ServerMetrics {
 
     pub(crate) fn session_opened(&self, session: &SessionFacts<'_>, client: (&str, &str)) {
         let (server, tag, revision) = (self.server(), session.tag, session.version.as_str());
-        let principal = rethread_proto::Tag::of_principal(session.principal).map(tracing::field::display);
+        let principal = Tag::of_principal(session.principal).map(tracing::field::display);
         let (client, client_version) = client;
         if session.is_restored {
             self.sessions_restored.increment(1);
@@ -238,11 +242,27 @@ impl ServerMetrics {
             .record(life.age.as_secs_f64());
     }
 
-    pub(crate) fn session_ended(&self, session: &SessionFacts<'_>, end: SessionEnd, age: Duration) {
+    pub(crate) fn session_ended(
+        &self,
+        session: &SessionFacts<'_>,
+        (client, client_version): (&str, &str),
+        end: SessionEnd,
+        age: Duration,
+    ) {
         let (server, tag, revision) = (self.server(), session.tag, session.version.as_str());
-        let principal = rethread_proto::Tag::of_principal(session.principal).map(tracing::field::display);
+        let principal = Tag::of_principal(session.principal).map(tracing::field::display);
         let (reason, seconds) = (end.as_str(), age.as_secs_f64());
-        tracing::info!(target: TARGET, server, session = %tag, principal, revision, reason, seconds, "session ended");
+        tracing::info!(target: TARGET, server, session = %tag, principal, revision, client, client_version, reason, seconds, "session ended");
+    }
+
+    /// A session has left the memory, and the store keeps it.
+    pub(crate) fn session_unloaded(&self, session: Tag) {
+        tracing::info!(target: TARGET, server = self.server(), %session, "session unloaded");
+    }
+
+    /// A session that had left the memory is used again.
+    pub(crate) fn session_reloaded(&self, session: Tag) {
+        tracing::info!(target: TARGET, server = self.server(), %session, "session loaded");
     }
 
     pub(crate) fn appended(&self, events: usize) {
@@ -257,8 +277,8 @@ impl ServerMetrics {
     /// The same for a store of several nodes.
     pub(crate) fn shared_append_took(&self, time: Duration, events: usize) {
         self.append_took(time);
-        metrics::histogram!("rethread_append_seconds").record(time.as_secs_f64());
-        metrics::histogram!("rethread_append_events").record(events as f64);
+        metrics::histogram!("rethread_append_seconds", "server" => Arc::clone(&self.server)).record(time.as_secs_f64());
+        metrics::histogram!("rethread_append_events", "server" => Arc::clone(&self.server)).record(events as f64);
     }
 
     pub(crate) fn store_lost(&self, error: &StoreError) {
@@ -276,10 +296,10 @@ impl ServerMetrics {
         self.store_up.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn resumed(&self, gap: bool) {
+    pub(crate) fn resumed(&self, session: Tag, gap: bool) {
         if gap {
             self.resumes_with_gap.increment(1);
-            tracing::info!(target: TARGET, server = self.server(), "resumed with a gap: events after the cursor are no longer kept");
+            tracing::info!(target: TARGET, server = self.server(), %session, "resumed with a gap: events after the cursor are no longer kept");
         } else {
             self.resumes.increment(1);
         }
