@@ -161,7 +161,7 @@ mod tests {
             (r#"{"content":[{"name":"a"}]}"#, &[]),
             ("", &[]),
         ] {
-            assert_eq!(tool_names(result.as_bytes()), names, "{result}");
+            assert_eq!(listed_names(result.as_bytes()), names, "{result}");
         }
     }
 
