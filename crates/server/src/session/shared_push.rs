@@ -1,4 +1,4 @@
-//! Push in a cluster: the queue of a session is in the store, and all nodes share it (design D6).
+//! Push in a cluster: the queue of a session is in the store, and all nodes share it (D6).
 //!
 //! A message goes to the queue first. Then the node of the newest GET binds it to that stream, in one atomic step of the
 //! store. So each message is on exactly one stream, wherever it was sent and wherever the GET is.
@@ -13,13 +13,12 @@ use rethread_proto::Ordinal;
 use rethread_proto::clock::Mono;
 use rethread_proto::push::Collapse;
 use rethread_proto::sse::Draft;
+use rethread_proto::stream::MAX_BOUND_MESSAGES;
 use rethread_store::{BroadcastId, ClusterStore, Incarnation, PushMessage, PushQueueLimits, Signal, StoreError};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Messages that one bind moves.
-const MAX_BOUND_MESSAGES: usize = 64;
 /// Messages on their way to the store, relative to those that may wait in it. Their bytes have the same bound.
 const MAX_UNSTORED_QUEUES: usize = 8;
 /// The pause before a full queue is looked at again.
@@ -145,11 +144,11 @@ impl Session {
         }
     }
 
-    /// Passes the turn to another GET if the one of this node has not taken its messages for `patience` (SSE-14).
-    pub(super) fn demote_stalled(self: &Arc<Self>, now: Mono, patience: Duration) {
+    /// Passes the turn to another GET if the one of this node has not taken its messages for `stall_timeout` (SSE-14).
+    pub(super) fn demote_stalled(self: &Arc<Self>, now: Mono, stall_timeout: Duration) {
         let is_stalled = {
             let mut state = self.shared_push.lock();
-            let is_stalled = state.waiting.is_some_and(|since| now.since(since) >= patience);
+            let is_stalled = state.waiting.is_some_and(|since| now.since(since) >= stall_timeout);
             if is_stalled {
                 state.waiting = Some(now);
             }
@@ -190,7 +189,9 @@ impl Session {
         for _ in 0..MAX_ATTEMPTS {
             let result = self.run_push_command(cluster, command).await;
             match &result {
-                Err(error) if error.is_outage() && self.is_due(command) => telemetry::queue_not_stored(error),
+                Err(error) if error.is_outage() && self.is_due(command) => {
+                    self.node.metrics.events.queue_not_stored(error);
+                }
                 _ => return self.store_answered(&result),
             }
             tokio::time::sleep(RETRY_PAUSE).await;
@@ -297,7 +298,7 @@ impl Session {
         let streams = self.push.streams();
         let ordinals = streams.iter().map(|stream| stream.key.ordinal);
         self.shared_push.lock().begin_listening(ordinals);
-        // After that, a GET that is closed tells the store. A GET that was closed before has not.
+        // After that, a GET that is closed notifies the store. A GET that was closed before has not.
         let (open, closed): (Vec<_>, Vec<_>) = streams.iter().partition(|stream| stream.has_reader());
         for stream in closed {
             self.unlisten_shared(stream);

@@ -4,8 +4,9 @@ use super::FlakyStore;
 use bytes::Bytes;
 use rethread_store::{
     BindRequest, Bound, BroadcastId, Broadcasts, ClusterEvents, ClusterStore, Enqueued, Incarnation, MailId,
-    MailboxStatus, Membership, OpenViews, OrdinalBlock, Page, Principal, PushMessage, PushQueueLimits, ReadLimit,
-    ReaderToken, RemotePosition, Renewal, Seq, SessionKey, Store, StoreError, StoreFuture, StreamKey, StreamStatus,
+    MailboxStatus, Membership, OpenViews, Ordinal, OrdinalBlock, Page, Principal, PushMessage, PushQueueLimits,
+    ReadLimit, ReaderToken, RemotePosition, Renewal, Seq, SessionKey, Store, StoreError, StoreFuture, StreamKey,
+    StreamStatus,
 };
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -124,6 +125,15 @@ impl<S: Store> ClusterStore for FlakyStore<S> {
 
     fn close_view(&self, key: &SessionKey, epoch: u64) -> StoreFuture<Result<(), StoreError>> {
         self.inner_cluster().close_view(key, epoch)
+    }
+
+    fn restore_view(
+        &self,
+        key: &SessionKey,
+        epoch: u64,
+        gets: Vec<Ordinal>,
+    ) -> StoreFuture<Result<BroadcastId, StoreError>> {
+        self.inner_cluster().restore_view(key, epoch, gets)
     }
 
     fn claim(&self, key: &SessionKey, from: Option<&Incarnation>) -> StoreFuture<Result<Incarnation, StoreError>> {
