@@ -4,6 +4,9 @@ use rethread::catalog::{Catalog, NoArgs, Tool, ToolError, with_state};
 use rethread::{Context, LogLevel, Notifier, RpcError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -12,8 +15,19 @@ use std::time::Duration;
 #[derive(Default)]
 pub(crate) struct Fixture {
     sleeps: Sleeps,
+    /// The file in which `record_run` records its runs.
+    runs: Option<PathBuf>,
     /// Tools exist before their service, so the notifier is set later.
     pub(crate) notifier: OnceLock<Notifier>,
+}
+
+impl Fixture {
+    pub(crate) fn new(runs: Option<PathBuf>) -> Self {
+        Fixture {
+            runs,
+            ..Fixture::default()
+        }
+    }
 }
 
 /// The outcomes of the calls of `sleep`.
@@ -33,6 +47,7 @@ pub(crate) fn add_to(catalog: Catalog, fixture: &Arc<Fixture>) -> Catalog {
             Tool::new("counters").description("Counts the started, finished and cancelled calls of sleep"),
             with_state(fixture, counters),
         )
+        .tool(Tool::new("record_run"), with_state(fixture, record_run))
         .tool(Tool::new("log_burst"), log_burst)
         .tool(Tool::new("close_connection"), close_connection)
         .tool(Tool::new("region_echo"), region_echo)
@@ -140,6 +155,25 @@ async fn counters(fixture: Arc<Fixture>, _: NoArgs, _: Context) -> String {
     } = &fixture.sleeps;
     let [started, finished, cancelled] = [started, finished, cancelled].map(|n| n.load(Relaxed));
     format!(r#"{{"started":{started},"finished":{finished},"cancelled":{cancelled}}}"#)
+}
+
+/// Records its run in a file, and is silent for a while
+#[derive(Deserialize, JsonSchema)]
+struct RecordRun {
+    key: String,
+    #[serde(default = "or::<0>")]
+    ms: u64,
+}
+
+/// The record is complete before anything else happens, so it survives a kill. Several processes append to the file.
+async fn record_run(fixture: Arc<Fixture>, args: RecordRun, _: Context) -> Result<String, RpcError> {
+    let runs = fixture.runs.as_ref();
+    let runs = runs.ok_or_else(|| RpcError::invalid_params("the server was started without --runs"))?;
+    let file = OpenOptions::new().create(true).append(true).open(runs);
+    let recorded = file.and_then(|mut file| file.write_all(format!("{}\n", args.key).as_bytes()));
+    recorded.map_err(|error| RpcError::internal(error.to_string()))?;
+    tokio::time::sleep(Duration::from_millis(args.ms)).await;
+    Ok(args.key)
 }
 
 /// Logs many times

@@ -101,6 +101,12 @@ struct Options {
     /// For tests: never report an update of the watched resource, so that idle sessions stay silent.
     #[arg(long)]
     no_updates: bool,
+    /// For tests: the tool `record_run` appends a line to this file for each of its runs.
+    #[arg(long, value_name = "FILE")]
+    runs: Option<PathBuf>,
+    /// For tests: each session has an owner, as with a handler that holds state of sessions. Other nodes forward its calls.
+    #[arg(long)]
+    own_sessions: bool,
     /// How long clients are asked to wait before they reconnect.
     #[arg(long, value_name = "MS", default_value_t = 1000)]
     retry_ms: u64,
@@ -176,8 +182,12 @@ async fn main() -> ExitCode {
 }
 
 async fn run(options: Options) -> io::Result<()> {
-    let fixture = Arc::new(Fixture::default());
-    let mut builder = McpService::builder(catalog(&fixture))
+    let fixture = Arc::new(Fixture::new(options.runs.clone()));
+    let mut catalog = catalog(&fixture);
+    if options.own_sessions {
+        catalog = catalog.holds_session_state();
+    }
+    let mut builder = McpService::builder(catalog)
         .retry(Duration::from_millis(options.retry_ms))
         .behind_gateway(std::env::var_os(rethread::BEHIND_GATEWAY).is_some());
     if matches!(options.store, Store::Embedded) {

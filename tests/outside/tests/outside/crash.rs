@@ -7,6 +7,7 @@ mod nodes;
 mod push;
 mod raw;
 mod received;
+mod recorded_runs;
 mod sleep_calls;
 
 use crate::official_clients::{CLIENT2, CLIENTS, Client, SDK1, seed};

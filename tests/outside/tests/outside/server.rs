@@ -64,17 +64,23 @@ impl Program {
 
     /// Like `start`, with more options.
     pub(crate) fn start_with(&'static self, options: &[&str]) -> ServerProcess {
-        self.launch(&["--listen", "127.0.0.1:0", "--retry-ms", "100"], options)
+        let own = ["--listen", "127.0.0.1:0", "--retry-ms", "100"];
+        self.launch(&[&own, options].concat(), &[])
     }
 
     /// Like `start_with`, on a port that stays the same after a restart.
     pub(crate) fn start_at_fixed_port(&'static self, options: &[&str]) -> ServerProcess {
-        self.launch(&["--listen", &format!("127.0.0.1:{}", fixed_port())], options)
+        self.start_node(options, &[])
     }
 
-    fn launch(&'static self, own: &[&str], options: &[&str]) -> ServerProcess {
-        let arguments = [self.options, own, options].concat();
-        let mut arguments: Vec<String> = arguments.into_iter().map(str::to_owned).collect();
+    /// Like `start_at_fixed_port`, with options of the example, which may be behind the program.
+    pub(crate) fn start_node(&'static self, options: &[&str], example: &[&str]) -> ServerProcess {
+        let listen = ["--listen", &format!("127.0.0.1:{}", fixed_port())];
+        self.launch(&[&listen, options].concat(), example)
+    }
+
+    fn launch(&'static self, own: &[&str], example: &[&str]) -> ServerProcess {
+        let mut arguments: Vec<String> = [self.options, own].concat().into_iter().map(str::to_owned).collect();
         if self.is_gateway {
             arguments.extend([
                 "--".to_owned(),
@@ -82,6 +88,7 @@ impl Program {
                 "--stdio".to_owned(),
             ]);
         }
+        arguments.extend(example.iter().map(|&option| option.to_owned()));
         ServerProcess::launch(self, arguments)
     }
 

@@ -4,9 +4,10 @@
 use super::calls::Tally;
 use super::lifetimes::ServerLifetimes;
 use super::raw::Session;
+use super::recorded_runs::RecordedRuns;
 use crate::nodes::cluster::{Cluster, LEASE_SECONDS, death_bound};
 use crate::official_clients::seed;
-use crate::server::{EXAMPLE, GATEWAY, Program, ServerProcess};
+use crate::server::{EXAMPLE, GATEWAY, Program, ServerProcess, fresh_folder};
 use rethread_testkit::proxy::SplitMix64;
 use std::fmt;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ const SESSIONS: usize = 4;
 /// A node that continues after a pause joins again within this time. Until then it answers 503.
 const REJOIN_TIME: Duration = Duration::from_millis(1_500);
 
-/// The fault of a random node.
+/// The fate of a random node.
 #[derive(Clone, Copy)]
 enum Disturbance {
     /// SIGKILL and a restart at once.
@@ -34,27 +35,56 @@ enum Disturbance {
 }
 
 /// No acknowledged event is lost or changed, no message arrives twice, no call runs twice, and a client that waits for a dead
-/// node is notified in time.
+/// node is told in time.
 #[tokio::test]
 async fn rst_03_clients_of_three_nodes_lose_nothing_to_twenty_kills() {
-    disturb(&EXAMPLE, &[Disturbance::Kill], number_of_kills()).await;
+    let storm = Storm {
+        name: "kills",
+        program: &EXAMPLE,
+        kinds: &[Disturbance::Kill],
+        times: number_of_kills(),
+        load: Load::Everything,
+    };
+    storm.run().await;
 }
 
 /// The sessions of a killed gateway are claimed by another one, which starts their child processes again.
 #[tokio::test]
-async fn rst_03_clients_of_three_gateways_lose_nothing_to_kills() {
-    disturb(&GATEWAY, &[Disturbance::Kill], number_of_kills() / 2).await;
+async fn rst_03_clients_of_three_gateways_lose_nothing_to_ten_kills() {
+    let storm = Storm {
+        name: "gateways",
+        program: &GATEWAY,
+        kinds: &[Disturbance::Kill],
+        times: number_of_kills() / 2,
+        load: Load::Everything,
+    };
+    storm.run().await;
 }
 
 /// A paused node is dead for the others, and does not know it when it continues.
 #[tokio::test]
 async fn rst_03_clients_of_three_nodes_lose_nothing_to_pauses_and_kills() {
-    disturb(
-        &EXAMPLE,
-        &[Disturbance::Pause, Disturbance::Kill],
-        number_of_kills() / 3,
-    )
-    .await;
+    let storm = Storm {
+        name: "pauses",
+        program: &EXAMPLE,
+        kinds: &[Disturbance::Pause, Disturbance::Kill],
+        times: number_of_kills() / 3,
+        load: Load::Everything,
+    };
+    storm.run().await;
+}
+
+/// Each session has an owner, so two of three calls are forwarded. A call whose owner dies is routed again only if it did not run.
+#[tokio::test]
+async fn rst_03_forwarded_calls_of_three_nodes_run_once_despite_ten_kills() {
+    let storm = Storm {
+        name: "forwards",
+        program: &EXAMPLE,
+        kinds: &[Disturbance::Kill, Disturbance::Kill, Disturbance::Pause],
+        times: number_of_kills() / 2,
+        load: Load::ForwardedCalls,
+    };
+    storm.run().await;
 }
 
 fn number_of_kills() -> u32 {
@@ -64,45 +94,82 @@ fn number_of_kills() -> u32 {
     kills.unwrap_or(KILLS)
 }
 
+/// The work of the clients.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Load {
+    /// Calls, resumptions, pushes and recorded runs.
+    Everything,
+    /// Recorded runs in sessions with owners.
+    ForwardedCalls,
+}
+
 /// Disturbs the nodes in turns of `kinds`, under load, and checks what the clients have received.
-async fn disturb(program: &'static Program, kinds: &[Disturbance], times: u32) {
-    let seed = seed();
-    let Some(mut cluster) = Cluster::start_at_fixed_ports(program).await else {
-        return;
-    };
-    let started = Instant::now();
-    let mut kinds = kinds.iter().copied().cycle();
-    let mut random = SplitMix64::new(seed);
-    let mut totals = Totals::default();
-    let mut left = times;
-    while left > 0 {
-        let now = left.min(KILLS_PER_ROUND);
-        let turns = kinds.by_ref().take(now as usize).collect();
-        cluster = Round {
-            turns,
-            seed: random.next(),
+struct Storm {
+    name: &'static str,
+    program: &'static Program,
+    kinds: &'static [Disturbance],
+    times: u32,
+    load: Load,
+}
+
+impl Storm {
+    async fn run(self) {
+        let Storm {
+            name,
+            program,
+            kinds,
+            times,
+            load,
+        } = self;
+        let seed = seed();
+        let folder = fresh_folder(&format!("crash-nodes-{name}"));
+        let runs = RecordedRuns::new(&folder);
+        let file = runs.file();
+        let options: &[&str] = match load {
+            Load::Everything => &["--runs", &file],
+            Load::ForwardedCalls => &["--runs", &file, "--own-sessions"],
+        };
+        let Some(mut cluster) = Cluster::start_at_fixed_ports(program, options).await else {
+            return;
+        };
+        let started = Instant::now();
+        let mut kinds = kinds.iter().copied().cycle();
+        let mut random = SplitMix64::new(seed);
+        let mut totals = Totals::default();
+        let mut left = times;
+        while left > 0 {
+            let now = left.min(KILLS_PER_ROUND);
+            let turns = kinds.by_ref().take(now as usize).collect();
+            let round = Round {
+                turns,
+                seed: random.next(),
+                load,
+                runs: Arc::clone(&runs),
+            };
+            cluster = round.run(cluster, &mut random, &mut totals).await;
+            left -= now;
+            if left > 0 {
+                println!("{} of {times} times: {totals}", times - left);
+            }
         }
-        .run(cluster, &mut random, &mut totals)
-        .await;
-        left -= now;
-        if left > 0 {
-            println!("{} of {times} times: {totals}", times - left);
-        }
-    }
-    println!(
-        "result: {times} kills or pauses of random nodes in {} s, {} requests: {totals}; bound {} ms; no acknowledged event lost, \
-         none changed, none sent twice, no call run twice",
-        started.elapsed().as_secs(),
-        cluster.balancer.requests(),
-        death_bound().as_millis(),
-    );
-    if std::env::var_os("RETHREAD_STRICT").is_some() {
-        assert_eq!(
-            totals.calls.late(),
-            0,
-            "clients that were told later than {:?}",
-            death_bound()
+        println!(
+            "result: {times} kills or pauses of random nodes in {} s, {} requests: {totals}; bound {} ms; no acknowledged event \
+             lost, none changed, none sent twice, no call run twice: {}",
+            started.elapsed().as_secs(),
+            cluster.balancer.requests(),
+            death_bound().as_millis(),
+            runs.check(),
         );
+        if std::env::var_os("RETHREAD_STRICT").is_some() {
+            assert_eq!(
+                totals.calls.late(),
+                0,
+                "clients that were told later than {:?}",
+                death_bound()
+            );
+        }
+        drop(cluster);
+        let _ = std::fs::remove_dir_all(folder); // kept after a failure
     }
 }
 
@@ -147,11 +214,18 @@ impl fmt::Display for Totals {
 struct Round {
     turns: Vec<Disturbance>,
     seed: u64,
+    load: Load,
+    runs: Arc<RecordedRuns>,
 }
 
 impl Round {
     async fn run(self, mut cluster: Cluster, random: &mut SplitMix64, totals: &mut Totals) -> Cluster {
-        let Round { turns, seed } = self;
+        let Round {
+            turns,
+            seed,
+            load,
+            runs,
+        } = self;
         let server = Arc::new(ServerLifetimes::of_nodes(cluster.balancer.address()));
         let mut sessions = Vec::new();
         for number in 0..SESSIONS {
@@ -159,7 +233,10 @@ impl Round {
         }
         let mut work = JoinSet::new();
         for session in &sessions {
-            session.start(&mut work);
+            if load == Load::Everything {
+                session.start(&mut work);
+            }
+            runs.start(session, &mut work);
         }
         let disturbing = {
             let server = Arc::clone(&server);

@@ -44,9 +44,10 @@ impl Cluster {
         Self::launch(&[], |options| GATEWAY.start_with(options)).await
     }
 
-    /// Starts three nodes that have the same addresses after a restart.
-    pub(crate) async fn start_at_fixed_ports(program: &'static Program) -> Option<Self> {
-        Self::launch(&["--retry-ms", "100"], |options| program.start_at_fixed_port(options)).await
+    /// Starts three nodes that have the same addresses after a restart. `example` are options of the example.
+    pub(crate) async fn start_at_fixed_ports(program: &'static Program, example: &[&str]) -> Option<Self> {
+        let retry = ["--retry-ms", "100"];
+        Self::launch(&retry, |options| program.start_node(options, example)).await
     }
 
     async fn launch(options: &[&str], start: impl Fn(&[&str]) -> ServerProcess) -> Option<Self> {
