@@ -130,7 +130,7 @@ fn json(body: Vec<u8>) -> Response<Full<Bytes>> {
     response
 }
 
-/// Tells the console page whether the operator may act.
+/// Whether the operator may act, for the console page.
 fn with_actions(mut response: Response<Full<Bytes>>, actions: bool) -> Response<Full<Bytes>> {
     let value = HeaderValue::from_static(if actions { "on" } else { "off" });
     response.headers_mut().insert("rethread-actions", value);

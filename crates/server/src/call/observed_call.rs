@@ -81,7 +81,7 @@ impl ObservedCall {
     }
 }
 
-/// Tells the log and the observer of a refusal.
+/// Reports a refusal to the log and the observer.
 pub(crate) fn report_refusal(node: &Node, request: &RefusedRequest<'_>) {
     telemetry::log_refusal(node.metrics.server(), request);
     if let Some(observer) = &node.observer {
@@ -89,7 +89,7 @@ pub(crate) fn report_refusal(node: &Node, request: &RefusedRequest<'_>) {
     }
 }
 
-/// Tells the log and the observer that a call has ended.
+/// Reports the end of a call to the log and the observer.
 pub(crate) fn report(node: &Node, call: &CallFacts<'_>, outcome: CallOutcome, duration: Duration) {
     if let Some(observer) = &node.observer {
         observer.call_ended(call, outcome, duration);

@@ -163,7 +163,7 @@ async fn read_events(mut events: ClusterEvents, server: Weak<Server>) {
     }
 }
 
-/// Reads a session that another node has changed, and tells that node so.
+/// Reads a session that another node has changed, and confirms it to that node.
 async fn refresh_and_acknowledge(server: &Server, session: &Session, by: Incarnation) {
     if refresh(server, session).await {
         forward::acknowledge(&server.node, session, &by).await;

@@ -99,7 +99,7 @@ pub(crate) fn receive(server: &Arc<Server>, id: MailId, sealed: &Bytes) {
     }
 }
 
-/// Tells the node that changed a session that this view has seen the change.
+/// Confirms to the node that changed a session that this view has seen the change.
 pub(crate) async fn acknowledge(node: &Node, session: &Session, by: &Incarnation) {
     let Some(current) = node.membership.current() else {
         return;

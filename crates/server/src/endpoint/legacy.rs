@@ -277,7 +277,7 @@ pub(crate) async fn get(
     Ok(respond::with_gap(response, opened.gap))
 }
 
-/// A DELETE: the session ends (SES-05). The client is told so once it can no longer come back, not even after a restart.
+/// A DELETE: the session ends (SES-05). The client gets its answer once the session cannot be restored, not even after a restart.
 pub(crate) async fn delete(inner: &Server, session: &Session) -> Result<Response<Body>, Refusal> {
     let expected = session.expect_acknowledgements();
     let pending_end = inner.sessions.end(session, SessionEnd::Deleted);

@@ -456,7 +456,7 @@ impl Server {
     }
 }
 
-/// Tells the log and the observer of a refusal.
+/// Reports a refusal to the log and the observer.
 fn report(watched: Option<&WatchedRequest>, refusal: &Refusal) {
     if let Some(watched) = watched {
         watched.refused(refusal);

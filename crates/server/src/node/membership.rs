@@ -68,7 +68,7 @@ impl Membership {
 
     // ---- the clock of the store ----
 
-    /// The store has told its time just now. It is measured from there on with [`boot_time`], so that a step of the local wall
+    /// The store has just returned its time. It is measured from there on with [`boot_time`], so that a step of the local wall
     /// clock has no effect.
     pub(crate) fn set_store_time(&self, now: Wall) {
         let epoch = now.since(Wall::from_millis(boot_time().as_millis()));

@@ -66,7 +66,7 @@ pub(super) struct State {
     messages: usize,
     bytes: usize,
     pub(super) is_running: bool,
-    /// GETs that the store may know, as far as the commands up to now have told it.
+    /// GETs that the store may know from the commands up to now.
     listening: HashSet<Ordinal>,
     /// Messages are on their way to the store, and no longer among the commands.
     is_enqueuing: bool,
@@ -142,7 +142,7 @@ impl State {
         }
     }
 
-    /// The store will be told of these GETs.
+    /// The store will learn of these GETs.
     pub(super) fn begin_listening(&mut self, gets: impl IntoIterator<Item = Ordinal>) {
         self.listening.extend(gets);
     }

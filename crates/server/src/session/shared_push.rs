@@ -198,7 +198,7 @@ impl Session {
         }
     }
 
-    /// Whether the store must be told after an outage, too.
+    /// Whether the command is still needed after an outage.
     fn is_due(&self, command: &Command) -> bool {
         match command {
             Command::Listen(stream) => stream.has_reader() && !self.has_ended(),
@@ -293,7 +293,7 @@ impl Session {
         Ok(())
     }
 
-    /// The open GETs, which the store is told of, oldest first.
+    /// The open GETs, which the store gets, oldest first.
     fn open_gets(self: &Arc<Self>) -> Vec<Ordinal> {
         let streams = self.push.streams();
         let ordinals = streams.iter().map(|stream| stream.key.ordinal);

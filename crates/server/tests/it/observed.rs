@@ -1,4 +1,4 @@
-//! An observer is told of every session, call and refusal once, with its facts.
+//! An observer gets every session, call and refusal once, with its facts.
 
 use crate::http_sse::HttpSseClient;
 use crate::support::{ScriptedHandler, V2025_03_26, V2025_11_25, as_principal};

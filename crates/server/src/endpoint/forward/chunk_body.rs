@@ -27,7 +27,7 @@ pub(super) trait OpenForward: Send {
     fn id(&self) -> &ForwardId;
     /// Sends a message to the serving node. The caller does not wait for it.
     fn send_later(&self, head: MailHead);
-    /// Whether the serving node need not be told that the client has left.
+    /// Whether the serving node needs no message that the client has left.
     fn set_over(&mut self, is_over: bool);
 }
 
@@ -106,7 +106,7 @@ impl ChunkBody {
     /// for an event: a stream of events may just end, because its client resumes it.
     fn interrupt(&mut self, interruption: &Interruption) -> Option<Bytes> {
         let is_dead = matches!(interruption, Interruption::Died);
-        self.forward.set_over(is_dead); // another node is told that nobody waits
+        self.forward.set_over(is_dead); // another node gets the message that nobody waits
         let last = std::mem::take(&mut self.on_death);
         let ends_well = self.is_event_stream
             && match interruption {

@@ -1,4 +1,4 @@
-//! The node that a client talks to: it sends a request to another node, and the response to the client.
+//! The node of the connection: it sends a request to another node, and the response to the client.
 
 use super::chunk_body::{BodyPart, ChunkBody, OpenForward, Probe};
 use super::outbox::{MAX_UNREAD_CHUNKS, RETRY_PAUSE, send};
@@ -436,7 +436,7 @@ fn response(status: u16, headers: &[(String, String)], body: Body) -> Response<B
     response
 }
 
-/// A request that another node runs. Dropping it tells that node that the client has left.
+/// A request that another node runs. Dropping it notifies that node that the client has left.
 struct ForwardGuard {
     forwards: Arc<Forwards>,
     node: Arc<Node>,

@@ -25,7 +25,7 @@ const SESSIONS: usize = 4;
 /// A node that continues after a pause joins again within this time. Until then it answers 503.
 const REJOIN_TIME: Duration = Duration::from_millis(1_500);
 
-/// The fate of a random node.
+/// A disturbance of a random node.
 #[derive(Clone, Copy)]
 enum Disturbance {
     /// SIGKILL and a restart at once.
@@ -35,7 +35,7 @@ enum Disturbance {
 }
 
 /// No acknowledged event is lost or changed, no message arrives twice, no call runs twice, and a client that waits for a dead
-/// node is told in time.
+/// node is notified in time.
 #[tokio::test]
 async fn rst_03_clients_of_three_nodes_lose_nothing_to_twenty_kills() {
     let storm = Storm {
