@@ -11,6 +11,7 @@ pub(crate) mod process;
 use crate::official_clients::{CLIENTS, assert_enough_cuts, cutting_proxy, seed};
 use crate::script;
 use process::{CommandLine, FROM_NPM, Gateway, PYTHON_1, PYTHON_2};
+use std::net::SocketAddr;
 
 /// Minimum number of cuts of all clients together for a meaningful run.
 const MIN_CUTS: usize = 100;
@@ -105,8 +106,13 @@ async fn python_2_server_serves_all_clients() {
 
 pub(crate) async fn loses_nothing_to_cuts(server: CommandLine) {
     let gateway = Gateway::for_server(server);
+    assert_cuts_lose_nothing(gateway.addr()).await;
+}
+
+/// Runs all clients behind a proxy that cuts their connections to a server.
+pub(crate) async fn assert_cuts_lose_nothing(server: SocketAddr) {
     let seed = seed();
-    let proxy = cutting_proxy(gateway.addr(), seed).await;
+    let proxy = cutting_proxy(server, seed).await;
     let (url, seed) = (format!("{}/mcp", proxy.url()), seed.to_string());
     run_concurrently(CLIENTS.map(|client| {
         let arguments = [client.behind_gateway, &[&url, CALLS, &seed]].concat();

@@ -90,7 +90,7 @@ async fn output(program: &str, arguments: &[&str], environment: &[(&str, &str)])
 }
 
 /// The folder of `setup.sh`.
-fn folder() -> PathBuf {
+pub(crate) fn folder() -> PathBuf {
     let folder = root().join("target/outside");
     assert!(
         folder.join("ts").is_dir(),

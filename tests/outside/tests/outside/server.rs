@@ -15,8 +15,15 @@ pub(crate) struct Program {
     options: &'static [&'static str],
     /// Where the program prints its URL, and the text in front of it.
     ready: Ready,
-    /// Whether the example on stdio is behind the program.
-    is_gateway: bool,
+    /// The stdio server behind the program.
+    behind: Behind,
+}
+
+enum Behind {
+    Nothing,
+    Example,
+    /// Relative to the folder of the clients.
+    Command(&'static [&'static str]),
 }
 
 enum Ready {
@@ -30,7 +37,7 @@ pub(crate) const EXAMPLE: Program = Program {
     how_to_build: "cargo build --release --example everything -p rethread",
     options: &[],
     ready: Ready::Stdout("everything: ready at "),
-    is_gateway: false,
+    behind: Behind::Nothing,
 };
 
 /// The gateway with the example behind it. All processes serve the sessions of one name.
@@ -39,7 +46,13 @@ pub(crate) const GATEWAY: Program = Program {
     how_to_build: "cargo build --release -p rethread-gateway",
     options: &["serve", "--name", "everything"],
     ready: Ready::Stderr("url "),
-    is_gateway: true,
+    behind: Behind::Example,
+};
+
+/// The gateway with the server of npm behind it.
+pub(crate) const NPM_GATEWAY: Program = Program {
+    behind: Behind::Command(crate::gateway::process::FROM_NPM),
+    ..GATEWAY
 };
 
 /// The rmcp server behind Rethread.
@@ -81,12 +94,16 @@ impl Program {
 
     fn launch(&'static self, own: &[&str], example: &[&str]) -> ServerProcess {
         let mut arguments: Vec<String> = [self.options, own].concat().into_iter().map(str::to_owned).collect();
-        if self.is_gateway {
-            arguments.extend([
-                "--".to_owned(),
-                EXAMPLE.file().display().to_string(),
-                "--stdio".to_owned(),
-            ]);
+        match self.behind {
+            Behind::Nothing => {}
+            Behind::Example => {
+                let example = EXAMPLE.file().display().to_string();
+                arguments.extend(["--".to_owned(), example, "--stdio".to_owned()]);
+            }
+            Behind::Command(command) => {
+                arguments.push("--".to_owned());
+                arguments.extend(command.iter().map(|&word| word.to_owned()));
+            }
         }
         arguments.extend(example.iter().map(|&option| option.to_owned()));
         ServerProcess::launch(self, arguments)
@@ -139,6 +156,9 @@ impl ServerProcess {
     fn launch(program: &'static Program, arguments: Vec<String>) -> Self {
         let mut command = Command::new(program.file());
         command.args(&arguments).stdin(Stdio::null());
+        if let Behind::Command(_) = program.behind {
+            command.current_dir(crate::script::folder());
+        }
         match program.ready {
             Ready::Stdout(_) => command.stdout(Stdio::piped()),
             Ready::Stderr(_) => command.stderr(Stdio::piped()),

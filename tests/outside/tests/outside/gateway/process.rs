@@ -13,7 +13,7 @@ const HOW_TO_BUILD: &str = "build it with: cargo build --release -p rethread-gat
 pub(crate) type CommandLine = &'static [&'static str];
 
 /// From npm, as `npx` starts it.
-pub(super) const FROM_NPM: CommandLine = &["ts/node_modules/.bin/mcp-server-everything", "stdio"];
+pub(crate) const FROM_NPM: CommandLine = &["ts/node_modules/.bin/mcp-server-everything", "stdio"];
 /// Official Python package, 1.x and 2.x.
 pub(super) const PYTHON_1: CommandLine = &["py1/bin/python", "py/server.py"];
 pub(super) const PYTHON_2: CommandLine = &["py2/bin/python", "py/server.py"];

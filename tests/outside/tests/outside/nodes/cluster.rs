@@ -1,6 +1,6 @@
 //! Example servers or gateways on one Redis, with a balancer in front of them.
 
-use crate::server::{EXAMPLE, GATEWAY, Program, ServerProcess};
+use crate::server::{EXAMPLE, GATEWAY, NPM_GATEWAY, Program, ServerProcess};
 use rethread_testkit::balancer::Balancer;
 use rethread_testkit::client::{Client, Session};
 use rethread_testkit::redis_server::RedisServer;
@@ -42,6 +42,11 @@ impl Cluster {
     /// Starts three gateways, each with the example behind it.
     pub(crate) async fn start_gateways() -> Option<Self> {
         Self::launch(&[], |options| GATEWAY.start_with(options)).await
+    }
+
+    /// Starts three gateways, each with the server of npm behind it.
+    pub(crate) async fn start_npm_gateways() -> Option<Self> {
+        Self::launch(&[], |options| NPM_GATEWAY.start_with(options)).await
     }
 
     /// Starts three nodes that have the same addresses after a restart. `example` are options of the example.
