@@ -3,12 +3,15 @@
 
 use rethread_proto::clock::Wall;
 use rethread_store::Retention;
-use rethread_store_embedded::{EmbeddedStore, Limits, Options, Sync};
+use rethread_store_embedded::{EmbeddedStore, Limits, OpenError, Options, Sync};
 use rethread_testkit::store_suite::Harness;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
+
+/// How long another process may have an inherited file lock.
+const MAX_FORK_TIME: Duration = Duration::from_secs(1);
 
 /// A temporary directory and the clock of the store in it.
 pub(crate) struct Home {
@@ -31,10 +34,15 @@ impl Home {
         EmbeddedStore::builder().clock(move || Wall::from_millis(now.load(Ordering::SeqCst)))
     }
 
-    /// Opens or reopens the store.
+    /// Opens or reopens the store. A process that another test starts has the file lock between its fork and its exec.
     pub(crate) fn open(&self, limits: Limits) -> EmbeddedStore {
-        let store = self.options().limits(limits).open(self.dir.path());
-        store.expect("the store opens")
+        let end = Instant::now() + MAX_FORK_TIME;
+        loop {
+            match self.options().limits(limits).open(self.dir.path()) {
+                Err(OpenError::InUse { .. }) if Instant::now() < end => std::thread::sleep(Duration::from_millis(5)),
+                opened => return opened.expect("the store opens"),
+            }
+        }
     }
 
     pub(crate) fn advance(&self, by: Duration) {

@@ -121,7 +121,7 @@ async fn ops_overhead_of_observation_is_at_most_five_percent() {
     let expected = CLIENTS * CALLS * (ratios.len() + 1);
     let complete = async {
         while audited_calls(&audit) < expected {
-            tokio::time::sleep(Duration::from_millis(20)).await
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
     let complete = tokio::time::timeout(Duration::from_secs(5), complete).await;
