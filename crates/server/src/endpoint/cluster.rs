@@ -182,8 +182,8 @@ async fn refresh(server: &Server, session: &Session) -> bool {
     }
 }
 
-/// Wake-ups may have been lost, and the store may have lost its last writes: every view and every stream is read once, and
-/// what the store lacks of them is restored.
+/// Wake-ups may be lost, and the store may have lost its last writes. Reads every view and every stream once, and restores
+/// what the store lacks.
 async fn read_everything_again(server: Arc<Server>) {
     server.node.metrics.events.read_again();
     server.sessions.subscriptions.announce_everything();
