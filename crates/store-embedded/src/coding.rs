@@ -75,6 +75,7 @@ macro_rules! wire_as {
         })*
     };
 }
+pub(crate) use wire_as;
 
 impl Wire for u64 {
     fn encode(&self, buffer: &mut Vec<u8>) {

@@ -16,6 +16,7 @@ use crate::group::GroupBuffer;
 use crate::log::Log;
 use crate::op::{Op, Outcome};
 use crate::options::{Options, Sync};
+use crate::record::Item;
 use crate::upkeep::Signal;
 use crate::watches::Watches;
 use parking_lot::{Condvar, Mutex};
@@ -409,7 +410,7 @@ impl Core {
             && let Some(session) = engine.index.session_number(&key.session)
         {
             for seq in damaged {
-                engine.index.mark_damaged(session, key.ordinal, *seq);
+                engine.index.mark_damaged(Item::Event(session, key.ordinal, *seq));
             }
         }
     }

@@ -130,12 +130,7 @@ impl Engine {
             Op::End(key) => self.end_session(key),
             Op::Expire(key, idle) => self.expire(key, *idle),
             Op::Sweep => self.sweep(),
-            Op::Move(records) => {
-                records
-                    .iter()
-                    .try_for_each(|(record, at, body)| self.move_live(record, *at, body))?;
-                Ok(0)
-            }
+            Op::Move(copies) => self.move_live(copies).map(|()| 0),
         }
     }
 
@@ -281,8 +276,9 @@ impl Engine {
         let queue = stored.queue.as_deref();
         let known = queue.map(|queue| queue.floor).unwrap_or_default();
         let (floor, floor_rises) = (known.max(update.floor), known < update.floor);
-        let is_new =
-            |queued: &&Queued| queued.position > floor && !queue.is_some_and(|queue| queue.holds(queued.position));
+        let is_new = |queued: &&Queued| {
+            queued.position > floor && queue.is_none_or(|queue| queue.find(queued.position).is_err())
+        };
         let (mut messages, mut bodies) = (Vec::new(), Vec::new());
         for queued in update.messages.iter().filter(is_new) {
             let (collapse, body) = encode_message(queued);

@@ -4,12 +4,12 @@
 //! that share the commit. A group is valid as a whole or not at all.
 
 use crate::coding::{Decoder, Wire, wire_struct};
-use crate::record::Record;
+use crate::record::{Item, Part, Record};
 use bytes::Bytes;
 use std::io::IoSlice;
 
 /// The format of the data directory.
-pub(crate) const FORMAT: u32 = 6;
+pub(crate) const FORMAT: u32 = 7;
 /// Bytes of a segment header.
 pub(crate) const SEGMENT_HEADER_BYTES: usize = 64;
 /// Bytes of a group before its records.
@@ -189,7 +189,7 @@ pub(crate) fn parse_records(group: &[u8], store: u64) -> Option<Vec<Framed<'_>>>
         let body_offset = group.len() - rest.0.len();
         let body = rest.take(body_len as usize)?;
         let covered = &start.0[4..RECORD_PREFIX_BYTES + header.len()];
-        let parts = record.parts().iter().map(|part| u64::from(part.len)).sum::<u64>();
+        let parts = record.parts().iter().map(|(_, part)| u64::from(part.len)).sum::<u64>();
         if crc != checksum(store, covered) || parts != u64::from(body_len) {
             return None;
         }
@@ -202,15 +202,22 @@ pub(crate) fn parse_records(group: &[u8], store: u64) -> Option<Vec<Framed<'_>>>
     Some(records)
 }
 
-impl Framed<'_> {
-    /// Whether every part of the body matches its checksum in the header.
-    pub(crate) fn is_whole(&self) -> bool {
-        let mut rest = self.body;
-        self.record.parts().into_iter().all(|part| {
+impl<'a> Framed<'a> {
+    /// The parts of the body, each with its offset in the group and its bytes.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = (Item, Part, usize, &'a [u8])> {
+        let (mut rest, end) = (self.body, self.body_offset + self.body.len());
+        self.record.parts().into_iter().map(move |(item, part)| {
+            let offset = end - rest.len();
             let (bytes, after) = rest.split_at(part.len as usize);
             rest = after;
-            part.matches(bytes)
+            (item, part, offset, bytes)
         })
+    }
+
+    /// The parts of the body that do not match their checksums in the header.
+    pub(crate) fn damaged(&self) -> Vec<Item> {
+        let damaged = self.parts().filter(|(_, part, _, bytes)| !part.matches(bytes));
+        damaged.map(|(item, ..)| item).collect()
     }
 }
 

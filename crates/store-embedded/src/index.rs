@@ -9,7 +9,7 @@ pub(crate) mod session;
 pub(crate) mod stream;
 
 use crate::group::Location;
-use crate::record::{Append, Record};
+use crate::record::{Append, Item, Record};
 use crate::watches::Watches;
 use foldhash::fast::RandomState;
 use rethread_proto::clock::Wall;
@@ -47,6 +47,13 @@ pub(crate) struct Totals {
     /// The part of `held` that belongs to push queues.
     pub(crate) queued: u64,
     pub(crate) streams: u64,
+}
+
+/// The place of a part in the index.
+struct Slot<'a> {
+    at: &'a mut Location,
+    /// The commit of the last change of its stream or session. Reads wait for it.
+    changed: &'a mut u64,
 }
 
 /// A record contradicts the state before it. The log is damaged, or this crate has a bug.
@@ -182,20 +189,16 @@ impl Index {
                 });
                 session.changed = commit;
             }
-            Record::Move {
-                session,
-                ordinal,
-                events,
-            } => {
-                let (stream, segments, _) = self.stream_parts(session, ordinal)?;
+            Record::Move { parts } => {
                 let mut at = at;
-                for (seq, part) in events {
-                    if !stream.relocate(seq, at, segments) {
-                        return Err(Inconsistent("a moved event is not held"));
-                    }
+                for (item, part) in parts {
+                    let held = self.slot(item).ok_or(Inconsistent("a moved part is not held"))?;
+                    let from = std::mem::replace(held.at, at);
+                    *held.changed = commit;
+                    self.segments.sub(from.segment, part);
+                    self.segments.add(at.segment, part);
                     at = at.plus(part.len as usize);
                 }
-                stream.changed = commit;
             }
         }
         Ok(())
@@ -277,24 +280,49 @@ impl Index {
     }
 
     /// The held events in a segment.
-    pub(crate) fn events_in(&self, segment: u32) -> Vec<(u64, Ordinal, Seq)> {
+    pub(crate) fn events_in(&self, segment: u32) -> Vec<Item> {
         let mut found = Vec::new();
         for (number, session) in &self.sessions {
             for (ordinal, stream) in &session.streams {
                 let events = stream.events.iter().filter(|event| event.at.segment == segment);
-                found.extend(events.map(|event| (*number, *ordinal, event.seq)));
+                found.extend(events.map(|event| Item::Event(*number, *ordinal, event.seq)));
             }
         }
         found
     }
 
-    /// Marks an event as damaged.
-    pub(crate) fn mark_damaged(&mut self, session: u64, ordinal: Ordinal, seq: Seq) {
-        let session = self.sessions.get_mut(&session);
-        if let Some(stream) = session.and_then(|session| session.stream_mut(ordinal)) {
+    /// Marks the stream of a damaged event. Only reads detect a damaged session record or message.
+    pub(crate) fn mark_damaged(&mut self, item: Item) {
+        if let Item::Event(session, ordinal, seq) = item
+            && let Ok((stream, ..)) = self.stream_parts(session, ordinal)
+        {
             let known = stream.damaged.get_or_insert_with(|| Box::new((seq, seq)));
             **known = (known.0.min(seq), known.1.max(seq));
         }
+    }
+
+    /// The location of a part that the index refers to.
+    pub(crate) fn locate(&mut self, item: Item) -> Option<Location> {
+        self.slot(item).map(|slot| *slot.at)
+    }
+
+    fn slot(&mut self, item: Item) -> Option<Slot<'_>> {
+        let (Item::Record(session) | Item::Event(session, ..) | Item::Message(session, _)) = item;
+        let session = self.sessions.get_mut(&session)?;
+        let (at, changed) = match item {
+            Item::Record(_) => (&mut session.record.at, &mut session.changed),
+            Item::Event(_, ordinal, seq) => {
+                let stream = session.stream_mut(ordinal)?;
+                let index = stream.find(seq)?;
+                (&mut stream.events[index].at, &mut stream.changed)
+            }
+            Item::Message(_, position) => {
+                let queue = session.queue.as_mut()?;
+                let index = queue.find(position).ok()?;
+                (&mut queue.messages[index].1, &mut session.changed)
+            }
+        };
+        Some(Slot { at, changed })
     }
 
     /// A session, and the counters that its changes update.
@@ -439,50 +467,4 @@ fn forget_content(session: &mut Session, segments: &mut Segments, totals: &mut T
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::record::{NewEvent, Part};
-    use rethread_proto::StreamKind;
-    use rethread_store::{Retain, SessionId, StreamInfo};
-
-    /// A session at its limit forgets a stream with every call. The entry of the stream must not stay for long.
-    #[test]
-    fn forgotten_stream_leaves_no_outdated_entry() {
-        let (at, body) = (Location { segment: 1, offset: 64 }, Part { len: 2, crc: 0 });
-        let (session, epoch, touched) = (1, 1, Wall::from_millis(5));
-        let key = SessionKey {
-            principal: rethread_store::Principal::anonymous(),
-            session: SessionId::parse("s").unwrap(),
-        };
-        let mut index = Index::default();
-        let create = Record::Create {
-            session,
-            key,
-            at: touched,
-            epoch,
-            body,
-        };
-        index.apply(create, at).unwrap();
-        for ordinal in (1..100).map(Ordinal) {
-            let oldest = ordinal.0.checked_sub(10).filter(|oldest| *oldest > 0).map(Ordinal);
-            let event = NewEvent {
-                retain: Retain::None,
-                part: body,
-            };
-            let append = Append {
-                session,
-                ordinal,
-                epoch,
-                first: Seq(0),
-                events: vec![event; 2],
-                info: Some(StreamInfo::new(StreamKind::Call, vec![7.into()], "test").into()),
-                sealed_at: Some(touched),
-                taken: None,
-                released: Vec::new(),
-                forgotten: oldest.into_iter().collect(),
-            };
-            index.apply(Record::Append { append }, at).unwrap();
-            assert_eq!(index.ended[0].len() as u64, index.totals.streams);
-        }
-    }
-}
+mod tests;

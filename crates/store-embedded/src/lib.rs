@@ -67,7 +67,6 @@ mod private;
 mod read;
 mod record;
 mod recovery;
-mod relocation;
 #[cfg(test)]
 #[path = "../tests/faults/rng.rs"]
 mod rng;

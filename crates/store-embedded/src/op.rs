@@ -1,8 +1,6 @@
 //! The operations of the store.
 
-use crate::group::Location;
-use crate::record::Record;
-use bytes::Bytes;
+use crate::compaction::Copied;
 use rethread_store::{Batch, Event, QueueUpdate, Queued, SessionKey, SessionRecord, StoreError, StreamKey};
 use std::time::Duration;
 
@@ -21,8 +19,8 @@ pub(crate) enum Op {
     Expire(SessionKey, Duration),
     /// Forgets a bounded number of ended streams beyond their age limit.
     Sweep,
-    /// Compaction: moves the live parts of these records. Each comes with the location of its body and the body.
-    Move(Vec<(Record, Location, Bytes)>),
+    /// Compaction: moves those of these parts that are live.
+    Move(Vec<Copied>),
 }
 
 /// The number of sessions or streams that the operation removed. Zero for operations that do not count.
@@ -38,7 +36,7 @@ impl Op {
             }
             Op::UpdateQueue(_, update) => update.messages.iter().map(Queued::cost).sum(),
             Op::Create(_, record) | Op::Update(_, _, record) => record.cost(),
-            Op::Move(records) => records.iter().map(|(_, _, body)| body.len()).sum(),
+            Op::Move(copies) => copies.iter().map(|copied| copied.bytes.len()).sum(),
             _ => 0,
         }
     }

@@ -4,7 +4,7 @@
 //! payloads, session records and push messages. The header has a checksum of each part of the body, so a read verifies
 //! exactly the bytes that it returns.
 
-use crate::coding::{Decoder, Wire, wire_struct};
+use crate::coding::{Decoder, Wire, wire_as, wire_struct};
 use rethread_proto::clock::Wall;
 use rethread_store::{Ordinal, QueuePosition, Retain, Seq, SessionKey, StreamInfo};
 use std::sync::Arc;
@@ -41,7 +41,7 @@ macro_rules! records {
 records! {
     /// Opens a session. Replaces a session with the same key. The body is the session's record.
     1 Create { session: u64, key: SessionKey, at: Wall, epoch: u64, body: Part, }
-    /// Replaces the record of a session. The body is the new one. Compaction writes the same record again.
+    /// Replaces the record of a session. The body is the new one.
     2 Update { session: u64, at: Wall, epoch: u64, body: Part, }
     /// Records that a session is in use.
     3 Touch { session: u64, at: Wall, }
@@ -57,11 +57,10 @@ records! {
     8 ForgetStream { session: u64, ordinal: Ordinal, }
     /// Forgets all streams of a session, and its push queue.
     9 ForgetSession { session: u64, }
-    /// Raises the floor of a push queue and adds messages. A message at an occupied position is a copy by compaction.
-    /// The body has the messages, each after its collapse key.
+    /// Raises the floor of a push queue and adds messages. The body has the messages, each after its collapse key.
     10 Queue { session: u64, floor: QueuePosition, messages: Vec<Message>, }
-    /// Compaction: the body has copies of these events.
-    11 Move { session: u64, ordinal: Ordinal, events: NumberedParts, }
+    /// Compaction: the body has copies of these parts.
+    11 Move { parts: Vec<(Item, Part)>, }
 }
 
 /// New events of a stream.
@@ -96,8 +95,14 @@ pub(crate) struct Part {
     pub(crate) crc: u32,
 }
 
-/// The payloads of events.
-pub(crate) type NumberedParts = Vec<(Seq, Part)>;
+/// A value of the store whose bytes are a part of a body. The first number is its session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Item {
+    /// The record of the session.
+    Record(u64),
+    Event(u64, Ordinal, Seq),
+    Message(u64, QueuePosition),
+}
 
 /// A message of a push queue.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -136,30 +141,24 @@ impl Record {
     }
 
     /// The parts of the body, in order.
-    pub(crate) fn parts(&self) -> Vec<Part> {
+    pub(crate) fn parts(&self) -> Vec<(Item, Part)> {
         match self {
-            Record::Create { body, .. } | Record::Update { body, .. } => vec![*body],
-            Record::Append { append } => append.events.iter().map(|event| event.part).collect(),
-            Record::Move { events, .. } => events.iter().map(|(_, part)| *part).collect(),
-            Record::Queue { messages, .. } => messages.iter().map(|message| message.body).collect(),
-            _ => Vec::new(),
-        }
-    }
-
-    /// The session, the stream and the events in the body.
-    pub(crate) fn events(&self) -> Option<(u64, Ordinal, NumberedParts)> {
-        match self {
-            Record::Append { append } => {
-                let events = append.events.iter().zip(append.first.0..);
-                let events = events.map(|(event, seq)| (Seq(seq), event.part)).collect();
-                Some((append.session, append.ordinal, events))
+            Record::Create { session, body, .. } | Record::Update { session, body, .. } => {
+                vec![(Item::Record(*session), *body)]
             }
-            Record::Move {
-                session,
-                ordinal,
-                events,
-            } => Some((*session, *ordinal, events.clone())),
-            _ => None,
+            Record::Append { append } => {
+                // A damaged first number must not overflow.
+                let seq = |offset| Seq(append.first.0.wrapping_add(offset));
+                let item = |offset| Item::Event(append.session, append.ordinal, seq(offset));
+                let events = (0..).zip(&append.events);
+                events.map(|(offset, event)| (item(offset), event.part)).collect()
+            }
+            Record::Queue { session, messages, .. } => {
+                let item = |message: &Message| Item::Message(*session, message.position);
+                messages.iter().map(|message| (item(message), message.body)).collect()
+            }
+            Record::Move { parts } => parts.clone(),
+            _ => Vec::new(),
         }
     }
 }
@@ -175,6 +174,19 @@ impl Part {
     pub(crate) fn matches(self, bytes: &[u8]) -> bool {
         bytes.len() == self.len as usize && crc32c::crc32c(bytes) == self.crc
     }
+}
+
+wire_as! {
+    Item as ((u64, u64), (u64, u64)): |item| match *item {
+        Item::Record(session) => ((0, session), (0, 0)),
+        Item::Event(session, ordinal, seq) => ((1, session), (ordinal.0, seq.0)),
+        Item::Message(session, position) => ((2, session), (0, position.0)),
+    }, |item| match item {
+        ((0, session), (0, 0)) => Some(Item::Record(session)),
+        ((1, session), (ordinal, seq)) => Some(Item::Event(session, Ordinal(ordinal), Seq(seq))),
+        ((2, session), (0, position)) => Some(Item::Message(session, QueuePosition(position))),
+        _ => None,
+    };
 }
 
 impl Wire for Part {

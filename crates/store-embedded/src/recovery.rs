@@ -10,9 +10,8 @@ use crate::data_dir::DataDir;
 use crate::group::{Claims, Framed, GroupHeader, Location, SEGMENT_HEADER_BYTES, parse_records};
 use crate::index::{Inconsistent, Index};
 use crate::private::{self, sync_dir};
-use crate::record::Record;
+use crate::record::Item;
 use crate::segment::{self, SegmentFile};
-use rethread_store::Ordinal;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read, Seek};
@@ -217,49 +216,38 @@ impl<'a> Replay<'a> {
         let Some(records) = parse_records(group, self.dir.store()) else {
             return Ok(false);
         };
-        if !records.iter().all(Framed::is_whole) && self.durable_behind(header)? < header.commit {
+        let damaged: Vec<Item> = records.iter().flat_map(Framed::damaged).collect();
+        if !damaged.is_empty() && self.durable_behind(header)? < header.commit {
             return Ok(false);
         }
         self.index.segments.commit = header.commit;
         for framed in records {
             let at = self.end.plus(framed.body_offset);
-            let damaged = (!framed.is_whole()).then(|| framed.record.clone());
             self.index.apply(framed.record, at).map_err(|Inconsistent(what)| {
                 let Location { segment, offset } = self.end;
                 Fault::Damaged(format!("segment {segment}, byte {offset}: {what}"))
             })?;
-            if let Some(record) = damaged {
-                self.mark_damaged(&record, framed.body);
-            }
         }
+        self.mark_damaged(&damaged, self.end.segment);
         Ok(true)
     }
 
-    /// Marks the damaged events of a record.
-    fn mark_damaged(&mut self, record: &Record, body: &[u8]) {
-        let Some((session, ordinal, events)) = record.events() else {
-            return; // reads verify session records and messages
-        };
-        let mut rest = body;
-        for (seq, part) in events {
-            let (payload, after) = rest.split_at(part.len as usize);
-            rest = after;
-            if !part.matches(payload) {
-                self.index.mark_damaged(session, ordinal, seq);
-                self.report(session, ordinal, self.end.segment);
-            }
+    /// Marks and reports damaged events of a segment.
+    fn mark_damaged(&mut self, damaged: &[Item], segment: u32) {
+        for item in damaged {
+            self.index.mark_damaged(*item);
+            let Item::Event(session, ordinal, _) = item else {
+                continue;
+            };
+            let session = self.index.sessions.get(session);
+            tracing::error!(
+                dir = %self.dir.path().display(),
+                segment,
+                session = session.map_or("", |session| session.key.session.short()),
+                stream = ordinal.0,
+                "a stream of the store is damaged and will be refused"
+            );
         }
-    }
-
-    fn report(&self, session: u64, ordinal: Ordinal, segment: u32) {
-        let session = self.index.sessions.get(&session);
-        tracing::error!(
-            dir = %self.dir.path().display(),
-            segment,
-            session = session.map_or("", |session| session.key.session.short()),
-            stream = ordinal.0,
-            "a stream of the store is damaged and will be refused"
-        );
     }
 
     /// The highest commit that a group from `header` on claims to be durable.
@@ -357,10 +345,7 @@ impl<'a> Replay<'a> {
                         "a segment of the store is damaged"
                     );
                     self.index.segments.set_damaged(number);
-                    for (session, ordinal, seq) in self.index.events_in(number) {
-                        self.index.mark_damaged(session, ordinal, seq);
-                        self.report(session, ordinal, number);
-                    }
+                    self.mark_damaged(&self.index.events_in(number), number);
                 }
             }
         }

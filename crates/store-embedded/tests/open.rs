@@ -91,17 +91,17 @@ fn other_format_version_is_refused_unchanged() {
     let home = Home::default();
     drop(home.open(Limits::default()));
     let marker = home.dir.path().join("rethread.json");
-    fs::write(&marker, r#"{"format":7,"more":true}"#).unwrap();
+    fs::write(&marker, r#"{"format":8,"more":true}"#).unwrap();
     let text = refused(home.dir.path()).to_string();
     assert!(
-        text.contains("was written by a newer Rethread (format 7, this one knows up to 6)"),
+        text.contains("was written by a newer Rethread (format 8, this one knows up to 7)"),
         "{text}"
     );
-    assert_eq!(fs::read_to_string(&marker).unwrap(), r#"{"format":7,"more":true}"#);
-    fs::write(&marker, r#"{"format":5}"#).unwrap();
+    assert_eq!(fs::read_to_string(&marker).unwrap(), r#"{"format":8,"more":true}"#);
+    fs::write(&marker, r#"{"format":6}"#).unwrap();
     let text = refused(home.dir.path()).to_string();
     assert!(
-        text.contains("was written by an older Rethread (format 5, this one reads 6)"),
+        text.contains("was written by an older Rethread (format 6, this one reads 7)"),
         "{text}"
     );
 }
@@ -163,8 +163,8 @@ fn open_completes_an_interrupted_creation() {
     drop(home.open(Limits::default()));
     // The states that a kill during the creation of the log can leave.
     for left in [&[][..], &["0000000001.log"], &["0000000001.log", "checkpoint.tmp"]] {
-        let crc = crc32c::crc32c(b"6 7 false");
-        fs::write(&marker, format!(r#"{{"format":6,"store":7,"made":false,"crc":{crc}}}"#)).unwrap();
+        let crc = crc32c::crc32c(b"7 7 false");
+        fs::write(&marker, format!(r#"{{"format":7,"store":7,"made":false,"crc":{crc}}}"#)).unwrap();
         fs::remove_dir_all(&log).unwrap();
         fs::create_dir(&log).unwrap();
         for name in left {

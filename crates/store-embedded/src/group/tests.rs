@@ -53,7 +53,7 @@ fn group_round_trips() {
     assert_eq!(GroupHeader::decode(group, STORE + 1), None, "another store");
     let records = parse_records(group, STORE).unwrap();
     assert_eq!(records.len(), 3);
-    assert!(records.iter().all(Framed::is_whole));
+    assert!(records.iter().all(|framed| framed.damaged().is_empty()));
     for (framed, location) in records.iter().zip(&locations) {
         assert_eq!(framed.body_offset + SEGMENT_HEADER_BYTES, location.offset as usize);
         assert_eq!(&bytes[location.offset as usize..][..framed.body.len()], framed.body);
@@ -70,7 +70,7 @@ fn damage_is_detected() {
         let intact = SegmentHeader::decode(&damaged).is_some()
             && GroupHeader::decode(&damaged[SEGMENT_HEADER_BYTES..], STORE).is_some()
             && parse_records(&damaged[SEGMENT_HEADER_BYTES..], STORE)
-                .is_some_and(|records| records.iter().all(Framed::is_whole));
+                .is_some_and(|records| records.iter().all(|framed| framed.damaged().is_empty()));
         assert!(!intact, "byte {at}");
     }
     for cut in (SEGMENT_HEADER_BYTES + GROUP_HEADER_BYTES + 1)..bytes.len() {

@@ -110,25 +110,14 @@ impl Session {
 }
 
 impl PushQueue {
-    /// Adds a message at location `at`. Ignores a message at or below the floor. A message at an occupied position is a
-    /// copy of the message there.
+    /// Adds a message at location `at`. Ignores a message at or below the floor or at an occupied position.
     pub(crate) fn add(&mut self, message: Message, at: Location, segments: &mut Segments) {
-        if message.position <= self.floor {
-            return;
-        }
-        segments.add(at.segment, message.body);
-        match self
-            .messages
-            .binary_search_by_key(&message.position, |(held, _)| held.position)
+        if message.position > self.floor
+            && let Err(index) = self.find(message.position)
         {
-            Ok(index) => {
-                let (_, replaced) = std::mem::replace(&mut self.messages[index], (message, at));
-                segments.sub(replaced.segment, message.body);
-            }
-            Err(index) => {
-                self.cost += message.cost();
-                self.messages.insert(index, (message, at));
-            }
+            segments.add(at.segment, message.body);
+            self.cost += message.cost();
+            self.messages.insert(index, (message, at));
         }
     }
 
@@ -148,10 +137,9 @@ impl PushQueue {
         below.map(|(message, _)| message.cost()).sum()
     }
 
-    pub(crate) fn holds(&self, position: QueuePosition) -> bool {
-        self.messages
-            .binary_search_by_key(&position, |(held, _)| held.position)
-            .is_ok()
+    /// The index of a held message, or the index at which it would be inserted.
+    pub(crate) fn find(&self, position: QueuePosition) -> Result<usize, usize> {
+        self.messages.binary_search_by_key(&position, |(held, _)| held.position)
     }
 
     pub(crate) fn release_segments(&self, segments: &mut Segments) {

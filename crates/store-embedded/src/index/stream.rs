@@ -135,13 +135,9 @@ impl Stream {
         ranges
     }
 
-    fn find(&self, seq: Seq) -> Option<usize> {
+    /// The index of a held event.
+    pub(crate) fn find(&self, seq: Seq) -> Option<usize> {
         self.events.binary_search_by_key(&seq, |event| event.seq).ok()
-    }
-
-    /// Whether the event is held and its payload is at `at`.
-    pub(crate) fn holds(&self, seq: Seq, at: Location) -> bool {
-        self.find(seq).is_some_and(|index| self.events[index].at == at)
     }
 
     /// Removes an event. False if it is not held.
@@ -176,17 +172,6 @@ impl Stream {
     pub(crate) fn held_after(&self, cursor: Seq) -> impl Iterator<Item = HeldEvent> + '_ {
         let start = self.events.partition_point(|event| event.seq <= cursor);
         self.events.range(start..).copied()
-    }
-
-    /// Records that the payload of an event was copied to `at`. False if the event is not held.
-    pub(crate) fn relocate(&mut self, seq: Seq, at: Location, segments: &mut Segments) -> bool {
-        let Some(event) = self.find(seq).map(|index| &mut self.events[index]) else {
-            return false;
-        };
-        segments.sub(event.at.segment, event.part);
-        segments.add(at.segment, event.part);
-        event.at = at;
-        true
     }
 }
 

@@ -69,6 +69,16 @@ fn message() -> impl Strategy<Value = Message> {
     })
 }
 
+fn item() -> impl Strategy<Value = Item> {
+    (any::<u64>(), any::<u64>(), any::<u64>()).prop_flat_map(|(session, ordinal, number)| {
+        prop_oneof![
+            Just(Item::Record(session)),
+            Just(Item::Event(session, Ordinal(ordinal), Seq(number))),
+            Just(Item::Message(session, QueuePosition(number))),
+        ]
+    })
+}
+
 /// Any record.
 fn record() -> impl Strategy<Value = Record> {
     let (session, ordinal) = (any::<u64>, || any::<u64>().prop_map(Ordinal));
@@ -107,16 +117,7 @@ fn record() -> impl Strategy<Value = Record> {
                 messages,
             }
         }),
-        (
-            session(),
-            ordinal(),
-            prop::collection::vec((any::<u64>().prop_map(Seq), part()), 0..5)
-        )
-            .prop_map(|(session, ordinal, events)| Record::Move {
-                session,
-                ordinal,
-                events
-            }),
+        prop::collection::vec((item(), part()), 0..5).prop_map(|parts| Record::Move { parts }),
     ]
 }
 

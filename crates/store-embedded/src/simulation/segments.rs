@@ -1,6 +1,7 @@
 //! The segments of the log in memory: their replay, compaction and deletion.
 
 use super::{STORE, World};
+use crate::compaction::Copied;
 use crate::group::{GroupHeader, Location, SEGMENT_HEADER_BYTES, parse_records};
 use crate::index::Index;
 use crate::op::Op;
@@ -24,8 +25,7 @@ impl World {
         let mut candidates = Vec::new();
         for (at, group) in groups(number, &bytes) {
             for framed in parse_records(&group, STORE).expect("a group is valid") {
-                let body = group.slice_ref(framed.body);
-                candidates.push((framed.record, at.plus(framed.body_offset), body));
+                candidates.extend(Copied::parts(&framed, &group, at));
             }
         }
         self.commit(Op::Move(candidates)).expect("everything can be moved");
@@ -60,7 +60,7 @@ impl World {
                 commit = header.commit;
                 index.segments.commit = commit;
                 for framed in parse_records(&group, STORE).expect("a group is valid") {
-                    assert!(framed.is_whole());
+                    assert!(framed.damaged().is_empty());
                     index
                         .apply(framed.record, at.plus(framed.body_offset))
                         .expect("a record fits");
