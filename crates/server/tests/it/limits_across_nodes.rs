@@ -1,5 +1,6 @@
 //! Limits that hold for all nodes together, with two nodes on a real Redis. Refusals are those of one node.
 
+use crate::store_loss::Stateless;
 use crate::support::{ScriptedHandler, V2025_11_25, as_principal, push};
 use rethread::{Limits, McpService};
 use rethread_store_redis::{RedisCluster, RedisOptions};
@@ -30,10 +31,12 @@ impl TwoNodes {
             let cluster = RedisCluster::connect(options).await.unwrap();
             let store = cluster.store("limits").await.unwrap();
             let limits = Limits::default().with(&change);
-            let (service, client) = handler.serve_with(|builder| builder.limits(limits).store(store));
+            // Sessions have no owner, so each node serves its own requests.
+            let builder = McpService::builder(Stateless(handler.clone()));
+            let service = builder.limits(limits).store(store).build();
             service.join().await;
+            clients.push(Client::new(service.clone()));
             services.push(service);
-            clients.push(client);
         }
         Some(TwoNodes {
             handler,
