@@ -11,7 +11,8 @@ use redis::cmd;
 use rethread_store::{
     BindRequest, Bound, BroadcastId, ClusterEvents, ClusterStore, Enqueued, Incarnation, MailId, MailboxStatus,
     Membership, OpenViews, Ordinal, OrdinalBlock, Page, Principal, PushMessage, PushQueueLimits, ReadLimit,
-    ReaderToken, RemotePosition, Renewal, Seq, SessionKey, Signal, StoreError, StoreFuture, StreamKey, StreamStatus,
+    ReaderToken, RemotePosition, Renewal, Seq, SessionCounts, SessionKey, Signal, StoreError, StoreFuture, StreamKey,
+    StreamStatus,
 };
 use std::time::Duration;
 
@@ -74,9 +75,15 @@ impl StoreInner {
         self.cluster.connection.command(&remove).await.map(drop)
     }
 
-    async fn restore_view(&self, key: &SessionKey, epoch: u64, gets: &[Ordinal]) -> Result<BroadcastId, StoreError> {
+    async fn restore_view(
+        &self,
+        key: &SessionKey,
+        epoch: u64,
+        gets: &[Ordinal],
+        max: usize,
+    ) -> Result<BroadcastId, StoreError> {
         let mut call = self.call(&SCRIPTS.restore_view, digest(key));
-        call.arg(check_number(epoch)?);
+        call.arg(check_number(epoch)?).arg(max.max(1));
         for ordinal in gets {
             call.arg(ordinal.0);
         }
@@ -176,9 +183,10 @@ impl ClusterStore for RedisStore {
         key: &SessionKey,
         epoch: u64,
         gets: Vec<Ordinal>,
+        max: usize,
     ) -> StoreFuture<Result<BroadcastId, StoreError>> {
         let key = key.clone();
-        self.later(move |store| async move { store.restore_view(&key, epoch, &gets).await })
+        self.later(move |store| async move { store.restore_view(&key, epoch, &gets, max).await })
     }
 
     fn claim(&self, key: &SessionKey, from: Option<&Incarnation>) -> StoreFuture<Result<Incarnation, StoreError>> {
@@ -195,7 +203,7 @@ impl ClusterStore for RedisStore {
         self.later(|store| async move { store.change_owner(&key, "release", None).await.map(drop) })
     }
 
-    fn count_sessions(&self, principal: &Principal) -> StoreFuture<Result<usize, StoreError>> {
+    fn count_sessions(&self, principal: &Principal) -> StoreFuture<Result<SessionCounts, StoreError>> {
         let principal = principal.clone();
         self.later(|store| async move { store.count_sessions(&principal).await })
     }
@@ -236,12 +244,9 @@ impl ClusterStore for RedisStore {
         self.later(move |store| async move { store.enqueue(&key, &messages, limits).await })
     }
 
-    fn listen(&self, key: &StreamKey) -> StoreFuture<Result<BroadcastId, StoreError>> {
+    fn listen(&self, key: &StreamKey, max: usize) -> StoreFuture<Result<BroadcastId, StoreError>> {
         let key = key.clone();
-        self.later(|store| async move {
-            let ordinal = key.ordinal.0.to_string();
-            store.change_listeners(&key.session, "listen", &ordinal).await
-        })
+        self.later(move |store| async move { store.listen(&key, max).await })
     }
 
     fn broadcasts_applied(&self, key: &SessionKey) -> StoreFuture<Result<BroadcastId, StoreError>> {

@@ -57,7 +57,14 @@ impl StoreInner {
         Ok(Enqueued::new(dropped as usize, waiting as usize))
     }
 
-    /// Changes the listeners of a session. After `listen`, returns the last broadcast that the queue has.
+    /// Adds a listener, and removes the oldest ones beyond `max`.
+    pub(crate) async fn listen(&self, key: &StreamKey, max: usize) -> Result<BroadcastId, StoreError> {
+        let mut call = self.call(&SCRIPTS.listen, digest_of(key));
+        call.arg("listen").arg(key.ordinal.0).arg(max.max(1));
+        Ok(BroadcastId(self.run(&SCRIPTS.listen, &call).await?.text()?.into()))
+    }
+
+    /// Changes the listeners of a session. After `applied`, returns the last broadcast that the queue has.
     pub(crate) async fn change_listeners(
         &self,
         key: &SessionKey,

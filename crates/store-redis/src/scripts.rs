@@ -76,11 +76,11 @@ scripts! {
     load: "prelude" "load";
     update: "prelude" "lifecycle" "update";
     views: "prelude" "views";
-    restore_view: "prelude" "draw" "restore_view";
+    restore_view: "prelude" "draw" "listeners" "restore_view";
     owner: "prelude" "owner";
     enqueue: "prelude" "enqueue";
     bind: "prelude" "stream" "bind";
-    listen: "prelude" "listen";
+    listen: "prelude" "listeners" "listen";
     publish: "publish";
     broadcasts: "broadcasts";
     join: "names" "join";

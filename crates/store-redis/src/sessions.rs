@@ -5,10 +5,11 @@ use crate::members::millis;
 use crate::reply::{Reply, unexpected};
 use crate::scripts::SCRIPTS;
 use crate::store::{RedisStore, StoreInner, digest};
+use futures_util::future::try_join;
 use redis::{Value, cmd};
 use rethread_store::{
-    Incarnation, IsLive, Ordinal, OrdinalBlock, Principal, SessionKey, SessionRecord, SessionStore, SessionView,
-    StoreError, StoreFuture, StoredSession, Updated,
+    Incarnation, IsLive, Ordinal, OrdinalBlock, Principal, SessionCounts, SessionKey, SessionRecord, SessionStore,
+    SessionView, StoreError, StoreFuture, StoredSession, Updated,
 };
 use std::time::Duration;
 
@@ -181,9 +182,15 @@ impl StoreInner {
         Ok(reply == Expiry::Expired)
     }
 
-    pub(crate) async fn count_sessions(&self, principal: &Principal) -> Result<usize, StoreError> {
+    pub(crate) async fn count_sessions(&self, principal: &Principal) -> Result<SessionCounts, StoreError> {
+        let of_principal = self.keys.sessions_of(&principal_digest(principal));
+        let counted = try_join(self.count(self.keys.idle()), self.count(of_principal)).await;
+        counted.map(|(total, of_principal)| SessionCounts::new(total, of_principal))
+    }
+
+    async fn count(&self, set: String) -> Result<usize, StoreError> {
         let mut count = cmd("ZCARD");
-        count.arg(self.keys.sessions_of(&principal_digest(principal)));
+        count.arg(set);
         match self.cluster.connection.command(&count).await? {
             Value::Int(count) => Ok(count as usize),
             _ => Err(unexpected()),

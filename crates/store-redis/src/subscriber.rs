@@ -133,6 +133,11 @@ impl Inner {
                 .zip(Incarnation::parse(rest))
                 .map(|(key, by)| ClusterEvent::SessionChanged { key, by }),
             "q" => store.views.key(session).map(ClusterEvent::PushWaiting),
+            "l" => store
+                .views
+                .key(session)
+                .zip(ordinal())
+                .map(|(session, ordinal)| ClusterEvent::GetRemoved(StreamKey { session, ordinal })),
             "r" => store
                 .views
                 .key(session)

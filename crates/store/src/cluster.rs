@@ -68,12 +68,14 @@ pub trait ClusterStore: Send + Sync + 'static {
 
     /// Restores the view of this node with this epoch in a store that may have lost its last writes: its entry, and the GETs
     /// of this node. `gets` are all of them, oldest first. A GET that the store lacks becomes the newest one, and a GET that
-    /// is closed is removed. Returns the last broadcast that the queue has.
+    /// is closed is removed. Beyond `max` GETs, removes the oldest ones as [`listen`](Self::listen) does. Returns the last
+    /// broadcast that the queue has.
     fn restore_view(
         &self,
         key: &SessionKey,
         epoch: u64,
         gets: Vec<Ordinal>,
+        max: usize,
     ) -> StoreFuture<Result<BroadcastId, StoreError>>;
 
     /// Makes this node the owner of a session, if the owner is still `from`. The caller must know that `from` is dead
@@ -83,8 +85,9 @@ pub trait ClusterStore: Send + Sync + 'static {
     /// Releases a session, if this node owns it.
     fn release(&self, key: &SessionKey) -> StoreFuture<Result<(), StoreError>>;
 
-    /// The number of sessions of `principal` on all nodes.
-    fn count_sessions(&self, principal: &Principal) -> StoreFuture<Result<usize, StoreError>>;
+    /// Counts the sessions of all nodes. A session that is being created counts, so nodes that create sessions at once may
+    /// see each other's.
+    fn count_sessions(&self, principal: &Principal) -> StoreFuture<Result<SessionCounts, StoreError>>;
 
     // ---- readers of streams that another node writes ----
 
@@ -119,8 +122,9 @@ pub trait ClusterStore: Send + Sync + 'static {
         limits: PushQueueLimits,
     ) -> StoreFuture<Result<Enqueued, StoreError>>;
 
-    /// Makes a stream of this node the newest GET, which takes messages. Returns the last broadcast that the queue has.
-    fn listen(&self, key: &StreamKey) -> StoreFuture<Result<BroadcastId, StoreError>>;
+    /// Makes a stream of this node the newest GET, which takes messages. Beyond `max` GETs of the session, removes the oldest
+    /// ones, and their nodes get [`ClusterEvent::GetRemoved`]. Returns the last broadcast that the queue has.
+    fn listen(&self, key: &StreamKey, max: usize) -> StoreFuture<Result<BroadcastId, StoreError>>;
 
     /// Removes a closed GET. The next newest one takes messages.
     fn unlisten(&self, key: &StreamKey) -> StoreFuture<Result<(), StoreError>>;
@@ -217,6 +221,23 @@ impl OpenViews {
     }
 }
 
+/// The sessions of all nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SessionCounts {
+    /// The sessions of all principals.
+    pub total: usize,
+    /// The sessions of one principal.
+    pub of_principal: usize,
+}
+
+impl SessionCounts {
+    /// The sessions of all nodes.
+    pub const fn new(total: usize, of_principal: usize) -> Self {
+        SessionCounts { total, of_principal }
+    }
+}
+
 /// A message in a mailbox.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MailId(pub Box<str>);
@@ -261,6 +282,8 @@ pub enum ClusterEvent {
     },
     /// Messages wait for a GET of this node.
     PushWaiting(SessionKey),
+    /// A GET of this node was removed, because the session has too many. It takes no more messages.
+    GetRemoved(StreamKey),
     /// A stream that this node writes has another reader, or its reader has read on.
     StreamChanged(StreamKey),
     /// Wake-ups may be lost from now on. A view must be checked against the store before use.

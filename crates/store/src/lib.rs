@@ -20,7 +20,7 @@ mod session;
 pub use bus::{Bus, BusEvent, ListKind, Signal, Subscription};
 pub use cluster::{
     BindRequest, Bound, BroadcastId, Broadcasts, ClusterEvent, ClusterEvents, ClusterStore, Enqueued, MailId,
-    MailboxStatus, Membership, OpenViews, PushMessage, PushQueueLimits, RemotePosition, Renewal,
+    MailboxStatus, Membership, OpenViews, PushMessage, PushQueueLimits, RemotePosition, Renewal, SessionCounts,
 };
 pub use error::StoreError;
 pub use event::{Appended, EventStore, ReadLimit, Watch};

@@ -206,7 +206,9 @@ macro_rules! __store_cases {
             updates_of_several_nodes_lose_nothing
             changed_session_wakes_other_views
             owner_is_claimed_once
-            sessions_of_a_principal_are_counted
+            sessions_of_all_nodes_are_counted
+            get_03_gets_of_all_nodes_are_bounded
+            get_04_waiting_messages_of_all_nodes_are_bounded
             lease_ends_for_good
             death_is_final_once_it_is_asked_for
             mail_arrives_in_order
@@ -230,13 +232,14 @@ macro_rules! __store_cases {
 pub mod cases {
     pub use super::cluster::{
         append_reports_the_remote_reader, broadcast_is_enqueued_once, changed_session_wakes_other_views,
-        death_is_final_once_it_is_asked_for, get_04_push_queue_collapses_and_is_bounded, lease_ends_for_good,
-        mail_arrives_in_order, mail_is_claimed_once, mailbox_counts_unclaimed_mail, message_is_bound_once,
-        messages_move_to_the_next_get, missed_broadcasts_are_enqueued_once, newest_get_takes_messages,
-        ordinals_of_nodes_do_not_overlap, owner_is_claimed_once, res_06_attach_displaces_the_previous_reader,
-        restored_view_has_its_entry_and_its_gets, sessions_of_a_principal_are_counted, takeover_needs_a_new_epoch,
-        updates_of_several_nodes_lose_nothing, views_of_two_nodes_write_at_once, waiting_writer_is_woken_by_the_reader,
-        writer_goes_on_after_lost_writes,
+        death_is_final_once_it_is_asked_for, get_03_gets_of_all_nodes_are_bounded,
+        get_04_push_queue_collapses_and_is_bounded, get_04_waiting_messages_of_all_nodes_are_bounded,
+        lease_ends_for_good, mail_arrives_in_order, mail_is_claimed_once, mailbox_counts_unclaimed_mail,
+        message_is_bound_once, messages_move_to_the_next_get, missed_broadcasts_are_enqueued_once,
+        newest_get_takes_messages, ordinals_of_nodes_do_not_overlap, owner_is_claimed_once,
+        res_06_attach_displaces_the_previous_reader, restored_view_has_its_entry_and_its_gets,
+        sessions_of_all_nodes_are_counted, takeover_needs_a_new_epoch, updates_of_several_nodes_lose_nothing,
+        views_of_two_nodes_write_at_once, waiting_writer_is_woken_by_the_reader, writer_goes_on_after_lost_writes,
     };
     pub use super::concurrent::*;
     pub use super::fence::*;

@@ -140,6 +140,11 @@ async fn read_events(mut events: ClusterEvents, server: Weak<Server>) {
                     session.push_waits();
                 }
             }
+            ClusterEvent::GetRemoved(key) => {
+                if let Some(session) = server.sessions.known(&key.session.session) {
+                    session.get_removed(&key);
+                }
+            }
             ClusterEvent::StreamChanged(key) => {
                 let session = server.sessions.known(&key.session.session);
                 if let Some(stream) = session.and_then(|session| session.live_stream_of(&key)) {

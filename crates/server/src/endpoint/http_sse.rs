@@ -5,6 +5,7 @@ use crate::endpoint::authenticate::{self, Authenticate, Authentication, CheckedC
 use crate::endpoint::bound_session;
 use crate::endpoint::forward::outgoing::Outgoing;
 use crate::endpoint::forward::receiving::ForwardError;
+use crate::endpoint::legacy;
 use crate::endpoint::read_body::{WholeBody, read_body};
 use crate::endpoint::request_head::RequestHead;
 use crate::endpoint::respond;
@@ -191,6 +192,7 @@ impl HttpSse {
         if node.connections.now() >= node.limits.connections() {
             return Err(Reason::Overloaded("open streams").into());
         }
+        legacy::check_stored_sessions(node, &principal).await?;
         let separator = if self.messages.contains('?') { '&' } else { '?' };
         let connection = bound_session::open(inner, principal, Transport::HttpSse, |id| {
             let endpoint = format!("{}{separator}sessionId={}", self.messages, id.as_str());

@@ -59,7 +59,7 @@ pub(crate) async fn initialize(
         }));
     };
     let place = inner.sessions.reserve(&inner.node, &principal).map_err(refuse)?;
-    check_sessions_of(&inner.node, &principal).await.map_err(refuse)?;
+    check_stored_sessions(&inner.node, &principal).await.map_err(refuse)?;
     let key = SessionKey {
         session: (inner.new_session_id)(),
         principal,
@@ -92,13 +92,18 @@ pub(crate) async fn initialize(
     Ok(respond::with_session(response, &session.key.session))
 }
 
-/// Counts the sessions of a principal on all nodes. Nodes that count at once may exceed the limit by their number.
-async fn check_sessions_of(node: &Node, principal: &Principal) -> Result<(), Reason> {
-    let Some(cluster) = node.cluster().filter(|_| !principal.is_anonymous()) else {
+/// Counts the sessions of all nodes, with the refusals of [`Registry::reserve`](crate::session::registry::Registry::reserve).
+/// Sessions that are opened at once count each other only when they are stored, so they may exceed a limit by their number.
+pub(crate) async fn check_stored_sessions(node: &Node, principal: &Principal) -> Result<(), Reason> {
+    let Some(cluster) = node.cluster() else {
         return Ok(());
     };
     let sessions = cluster.count_sessions(principal).await;
-    if sessions.map_err(|_| Reason::StoreUnavailable)? >= node.limits.sessions_per_principal() {
+    let sessions = sessions.map_err(|_| Reason::StoreUnavailable)?;
+    if sessions.total >= node.limits.sessions() {
+        return Err(Reason::Overloaded("sessions"));
+    }
+    if !principal.is_anonymous() && sessions.of_principal >= node.limits.sessions_per_principal() {
         return Err(Reason::TooMany("sessions of this caller"));
     }
     Ok(())

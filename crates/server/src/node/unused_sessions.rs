@@ -4,7 +4,8 @@ use std::time::Duration;
 
 /// The policy for sessions that nobody uses. Some hosts open a session for every call and never return.
 ///
-/// At a limit of sessions, the session that was longest without use ends, if that is longer than the time of the policy.
+/// At a limit of sessions in memory, the session that was longest without use ends, if that is longer than the time of the
+/// policy. At a limit of the sessions of several nodes none ends: one node does not know the uses on the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum UnusedSessions {

@@ -264,7 +264,7 @@ impl Session {
             }
             Command::Listen(stream) => {
                 if stream.has_reader() {
-                    let last = cluster.listen(&stream.key).await?;
+                    let last = cluster.listen(&stream.key, self.max_gets()).await?;
                     if stream.is_unlogged() {
                         // It takes no more messages of the queue. Its client resumes it, now that the store works.
                         stream.close_reader(self.close());
@@ -280,7 +280,10 @@ impl Session {
                 self.bind(cluster).await;
             }
             Command::Restore => {
-                let last = cluster.restore_view(&self.key, self.epoch, self.open_gets()).await?;
+                let gets = self.open_gets();
+                let last = cluster
+                    .restore_view(&self.key, self.epoch, gets, self.max_gets())
+                    .await?;
                 if !self.push.streams().is_empty() {
                     self.catch_up_broadcasts(cluster, &last).await?;
                     self.bind(cluster).await;

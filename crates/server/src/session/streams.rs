@@ -394,12 +394,24 @@ impl Session {
         }
     }
 
-    /// Too many GETs at once: the oldest connections are closed, and may resume (T-17).
+    /// Too many GETs at once: the oldest connections are closed, and may resume (T-17). In a cluster, the store does the same
+    /// with the GETs of all nodes: see [`get_removed`](Self::get_removed).
     fn limit_listeners(&self, opening: bool) {
         let streams = self.push.streams();
-        let limit = self.node.limits.push_streams_per_session().max(1);
-        let over = (streams.len() + usize::from(opening)).saturating_sub(limit);
+        let over = (streams.len() + usize::from(opening)).saturating_sub(self.max_gets());
         for stream in streams.iter().take(over) {
+            stream.close_reader(self.close());
+        }
+    }
+
+    /// The GETs that may be open at once, on all nodes.
+    pub(super) fn max_gets(&self) -> usize {
+        self.node.limits.push_streams_per_session().max(1)
+    }
+
+    /// Another GET of the session, here or on another node, has made this one too many.
+    pub(crate) fn get_removed(&self, key: &StreamKey) {
+        if let Some(stream) = self.live_stream_of(key) {
             stream.close_reader(self.close());
         }
     }

@@ -18,6 +18,7 @@ mod invalid_input;
 mod isolation;
 mod late_ack;
 mod lifecycle;
+mod limits_across_nodes;
 mod modern;
 mod mrtr;
 mod node_metrics;

@@ -16,7 +16,7 @@ const REPAIR_TIMEOUT: Duration = Duration::from_secs(15);
 const STEP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The scripted handler without state of sessions: every node runs the calls that it receives.
-struct Stateless(ScriptedHandler);
+pub(crate) struct Stateless(pub(crate) ScriptedHandler);
 
 impl Handler for Stateless {
     fn info(&self) -> ServerInfo {

@@ -1,4 +1,5 @@
--- The GETs of a session. ARGV[5] is the action, ARGV[6] the ordinal, or the node of 'remove'.
+-- The GETs of a session. ARGV[5] is the action, ARGV[6] the ordinal, or the node of 'remove'. ARGV[7] is the maximum of
+-- GETs for 'listen'.
 local action, listeners = ARGV[5], session .. ':g'
 if redis.call('EXISTS', session) == 0 then
   return { 'gone' }
@@ -6,6 +7,7 @@ end
 local member = ARGV[6] .. ':' .. me
 if action == 'listen' then
   redis.call('ZADD', listeners, redis.call('HINCRBY', session, 'gseq', 1), member)
+  limit_listeners(tonumber(ARGV[7]))
   return { 'ok', redis.call('HGET', session, 'bcast') or '0-0' }
 elseif action == 'applied' then
   return { 'ok', redis.call('HGET', session, 'bcast') or '0-0' }

@@ -1,5 +1,5 @@
 -- Restores the view of this node: a server that was restarted may have lost its last writes. ARGV: 5 epoch of the view, then
--- the ordinals of all GETs of this node, oldest first. Does nothing if nothing was lost.
+-- the maximum of GETs, then the ordinals of all GETs of this node, oldest first. Does nothing if nothing was lost.
 if redis.call('EXISTS', session) == 0 then
   return { 'gone' }
 end
@@ -12,7 +12,7 @@ end
 if tonumber(redis.call('HGET', session, 'ep')) < tonumber(epoch) then
   redis.call('HSET', session, 'ep', epoch)
 end
-for at = 6, #ARGV do
+for at = 7, #ARGV do
   local member = ARGV[at] .. ':' .. me
   open[member] = true
   -- An entry that is there keeps its place: another node may have a newer GET.
@@ -25,5 +25,6 @@ for _, member in ipairs(redis.call('ZRANGE', listeners, 0, -1)) do
     redis.call('ZREM', listeners, member)
   end
 end
+limit_listeners(tonumber(ARGV[6]))
 wake_listener()
 return { 'ok', redis.call('HGET', session, 'bcast') or '0-0' }

@@ -153,7 +153,7 @@ fn repeated_command_after_a_lost_reply_has_one_effect() {
             proxy.lose_next_reply();
             store.deliver(&to, n.to_string().into()).await.unwrap();
             proxy.lose_next_reply();
-            store.listen(&get).await.unwrap();
+            store.listen(&get, 16).await.unwrap();
             proxy.lose_next_reply();
             let request = BindRequest::new(1, Seq(n + 1), 64, Some(info()));
             let bound = store.bind(&get, request).await.unwrap();
@@ -435,7 +435,7 @@ fn ended_session_leaves_no_key() {
         };
         fixture.append(&fixture.first_call_stream(), last_batch(0..4)).await;
         fixture.append(&fixture.stream(Ordinal(3)), batch(0..4)).await;
-        fixture.store.listen(&fixture.stream(Ordinal(2))).await.unwrap();
+        fixture.store.listen(&fixture.stream(Ordinal(2)), 16).await.unwrap();
         fixture
             .store
             .enqueue(&fixture.session, vec![message], limits)

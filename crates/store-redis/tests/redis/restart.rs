@@ -20,7 +20,7 @@ async fn rst_02_revisions_rise_after_a_restart() {
         let lost = server.command(&["HSET", key, "rev", "1", "run", "another process"]);
         assert_eq!(lost.trim(), ":0");
         if restores_view {
-            store.restore_view(&session, 1, Vec::new()).await.unwrap();
+            store.restore_view(&session, 1, Vec::new(), 16).await.unwrap();
         } else {
             let opened = store.open(&session).await.unwrap();
             assert!(opened.revision > seen, "{}", opened.revision);

@@ -5,8 +5,8 @@ use bytes::Bytes;
 use rethread_store::{
     BindRequest, Bound, BroadcastId, Broadcasts, ClusterEvents, ClusterStore, Enqueued, Incarnation, MailId,
     MailboxStatus, Membership, OpenViews, Ordinal, OrdinalBlock, Page, Principal, PushMessage, PushQueueLimits,
-    ReadLimit, ReaderToken, RemotePosition, Renewal, Seq, SessionKey, Store, StoreError, StoreFuture, StreamKey,
-    StreamStatus,
+    ReadLimit, ReaderToken, RemotePosition, Renewal, Seq, SessionCounts, SessionKey, Store, StoreError, StoreFuture,
+    StreamKey, StreamStatus,
 };
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -132,8 +132,9 @@ impl<S: Store> ClusterStore for FlakyStore<S> {
         key: &SessionKey,
         epoch: u64,
         gets: Vec<Ordinal>,
+        max: usize,
     ) -> StoreFuture<Result<BroadcastId, StoreError>> {
-        self.inner_cluster().restore_view(key, epoch, gets)
+        self.inner_cluster().restore_view(key, epoch, gets, max)
     }
 
     fn claim(&self, key: &SessionKey, from: Option<&Incarnation>) -> StoreFuture<Result<Incarnation, StoreError>> {
@@ -144,7 +145,7 @@ impl<S: Store> ClusterStore for FlakyStore<S> {
         self.inner_cluster().release(key)
     }
 
-    fn count_sessions(&self, principal: &Principal) -> StoreFuture<Result<usize, StoreError>> {
+    fn count_sessions(&self, principal: &Principal) -> StoreFuture<Result<SessionCounts, StoreError>> {
         self.inner_cluster().count_sessions(principal)
     }
 
@@ -179,8 +180,8 @@ impl<S: Store> ClusterStore for FlakyStore<S> {
         self.inner_cluster().enqueue(key, messages, limits)
     }
 
-    fn listen(&self, key: &StreamKey) -> StoreFuture<Result<BroadcastId, StoreError>> {
-        self.inner_cluster().listen(key)
+    fn listen(&self, key: &StreamKey, max: usize) -> StoreFuture<Result<BroadcastId, StoreError>> {
+        self.inner_cluster().listen(key, max)
     }
 
     fn unlisten(&self, key: &StreamKey) -> StoreFuture<Result<(), StoreError>> {

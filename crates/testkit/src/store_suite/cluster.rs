@@ -1,8 +1,10 @@
 //! Cases for several nodes on one store: views, owners, members and mail. Skipped without a cluster part.
 
+mod limits;
 mod push;
 mod readers;
 
+pub use limits::*;
 pub use push::*;
 pub use readers::*;
 
@@ -330,24 +332,6 @@ pub async fn owner_is_claimed_once<H: Harness>(harness: &H) {
     assert_eq!(view.owner, Some(winner.me.clone()));
     let view = losers[1].store.open(&owned).await.expect("it exists");
     assert_eq!(view.owner, Some(winner.me.clone()));
-}
-
-/// The count includes the sessions of all nodes and excludes ended ones.
-pub async fn sessions_of_a_principal_are_counted<H: Harness>(harness: &H) {
-    let Some(([a, b], session)) = nodes(harness).await else {
-        return;
-    };
-    let other = rethread_store::Principal::new("https://issuer.example", "bob");
-    for (node, principal) in [(&a, principal()), (&b, principal()), (&b, other.clone())] {
-        let created = node.store.create(&fresh_session(principal), record(), false).await;
-        created.expect("a session can be created");
-    }
-    let (alice, nobody) = (principal(), rethread_store::Principal::anonymous());
-    let count = async |node: &Node<H::Store>, of| node.cluster().count_sessions(of).await.expect("counted");
-    assert_eq!((count(&a, &alice).await, count(&b, &other).await), (3, 1));
-    b.store.end(&session).await.expect("ended");
-    assert_eq!(count(&a, &alice).await, 2);
-    assert_eq!(count(&a, &nobody).await, 0);
 }
 
 /// Members see each other. An expired or released lease cannot be renewed.

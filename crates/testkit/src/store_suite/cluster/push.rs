@@ -10,12 +10,15 @@ use rethread_store::{
     PushQueueLimits, Seq, SessionKey, SessionStore as _, Signal, Store, StoreError, StreamInfo, StreamKey,
 };
 
+/// More GETs than any of these cases opens.
+const MAX_GETS: usize = 16;
+
 const LIMITS: PushQueueLimits = PushQueueLimits {
     messages: 100,
     bytes: 1 << 20,
 };
 
-fn message(n: usize) -> PushMessage {
+pub(super) fn message(n: usize) -> PushMessage {
     PushMessage {
         payload: Bytes::from(format!("message {n}")),
         collapse: None,
@@ -29,14 +32,14 @@ fn collapsing(n: usize, key: &str) -> PushMessage {
     }
 }
 
-fn get(session: &SessionKey, ordinal: u64) -> StreamKey {
+pub(super) fn get(session: &SessionKey, ordinal: u64) -> StreamKey {
     StreamKey {
         session: session.clone(),
         ordinal: Ordinal(ordinal),
     }
 }
 
-fn request(epoch: u64, first: u64, max: usize) -> BindRequest {
+pub(super) fn request(epoch: u64, first: u64, max: usize) -> BindRequest {
     let info = StreamInfo::new(StreamKind::Push, Vec::new(), "");
     BindRequest::new(epoch, Seq(first), max, Some(info.into()))
 }
@@ -46,11 +49,11 @@ async fn enqueue<S: Store>(node: &Node<S>, session: &SessionKey, messages: Vec<P
     enqueued.expect("the session exists")
 }
 
-async fn bind<S: Store>(node: &Node<S>, stream: &StreamKey, request: BindRequest) -> Bound {
+pub(super) async fn bind<S: Store>(node: &Node<S>, stream: &StreamKey, request: BindRequest) -> Bound {
     node.cluster().bind(stream, request).await.expect("it fits")
 }
 
-fn texts(bound: &Bound) -> Vec<&str> {
+pub(super) fn texts(bound: &Bound) -> Vec<&str> {
     let text = |payload| std::str::from_utf8(payload).expect("the text from above");
     bound.messages.iter().map(|payload| text(payload)).collect()
 }
@@ -73,8 +76,8 @@ pub async fn newest_get_takes_messages<H: Harness>(harness: &H) {
         Bound::default(),
         "the stream does not listen"
     );
-    a.cluster().listen(&old).await.expect("the session exists");
-    b.cluster().listen(&new).await.expect("the session exists");
+    a.cluster().listen(&old, MAX_GETS).await.expect("the session exists");
+    b.cluster().listen(&new, MAX_GETS).await.expect("the session exists");
     assert_eq!(
         bind(&a, &old, request(1, 1, 64)).await,
         Bound::default(),
@@ -119,10 +122,13 @@ pub async fn restored_view_has_its_entry_and_its_gets<H: Harness>(harness: &H) {
     };
     let epoch = b.store.open(&session).await.expect("the session exists").record.epoch;
     let [closed, open, newest, lost] = [2, 4, 6, 8].map(|ordinal| get(&session, ordinal));
-    b.cluster().listen(&closed).await.expect("the session exists");
-    b.cluster().listen(&open).await.expect("the session exists");
-    a.cluster().listen(&newest).await.expect("the session exists");
-    let restored = b.cluster().restore_view(&session, epoch, vec![open.ordinal]).await;
+    b.cluster().listen(&closed, MAX_GETS).await.expect("the session exists");
+    b.cluster().listen(&open, MAX_GETS).await.expect("the session exists");
+    a.cluster().listen(&newest, MAX_GETS).await.expect("the session exists");
+    let restored = b
+        .cluster()
+        .restore_view(&session, epoch, vec![open.ordinal], MAX_GETS)
+        .await;
     restored.expect("the session exists");
     enqueue(&a, &session, vec![message(1)]).await;
     assert_eq!(
@@ -131,10 +137,10 @@ pub async fn restored_view_has_its_entry_and_its_gets<H: Harness>(harness: &H) {
         "nothing was lost, so the newest GET is the same"
     );
     a.cluster().unlisten(&newest).await.expect("the session exists");
-    a.cluster().listen(&newest).await.expect("the session exists");
+    a.cluster().listen(&newest, MAX_GETS).await.expect("the session exists");
     let later = epoch + 5; // the store has lost the draw and the entry
     let gets = vec![open.ordinal, lost.ordinal];
-    let restored = b.cluster().restore_view(&session, later, gets).await;
+    let restored = b.cluster().restore_view(&session, later, gets, MAX_GETS).await;
     restored.expect("the session exists");
     let views = a.cluster().views(&session).await.expect("the session exists");
     assert!(views.open.contains(&(later, b.me.clone())), "{views:?}");
@@ -152,7 +158,7 @@ pub async fn restored_view_has_its_entry_and_its_gets<H: Harness>(harness: &H) {
     assert_eq!(texts(&bind(&b, &open, request(2, 1, 64)).await), ["message 3"]);
 
     b.store.end(&session).await.expect("the session exists");
-    let ended = b.cluster().restore_view(&session, later, Vec::new()).await;
+    let ended = b.cluster().restore_view(&session, later, Vec::new(), MAX_GETS).await;
     assert!(matches!(ended, Err(StoreError::SessionGone)), "{ended:?}");
 }
 
@@ -163,8 +169,8 @@ pub async fn messages_move_to_the_next_get<H: Harness>(harness: &H) {
     };
     b.store.open(&session).await.expect("the session exists");
     let (old, new) = (get(&session, 2), get(&session, 4));
-    a.cluster().listen(&old).await.expect("the session exists");
-    b.cluster().listen(&new).await.expect("the session exists");
+    a.cluster().listen(&old, MAX_GETS).await.expect("the session exists");
+    b.cluster().listen(&new, MAX_GETS).await.expect("the session exists");
     enqueue(&a, &session, vec![message(1)]).await;
     push_waiting(&mut b, &session).await;
     b.cluster().demote(&new).await.expect("the session exists");
@@ -184,7 +190,7 @@ pub async fn get_04_push_queue_collapses_and_is_bounded<H: Harness>(harness: &H)
         return;
     };
     let stream = get(&session, 2);
-    a.cluster().listen(&stream).await.expect("the session exists");
+    a.cluster().listen(&stream, MAX_GETS).await.expect("the session exists");
     enqueue(
         &a,
         &session,
@@ -248,7 +254,10 @@ pub async fn message_is_bound_once<H: Harness>(harness: &H) {
             let mut taken = Vec::new();
             for n in 0..MESSAGES / 3 {
                 enqueue(&node, &session, vec![message(at * 1000 + n)]).await;
-                node.cluster().listen(&stream).await.expect("the session exists");
+                node.cluster()
+                    .listen(&stream, MAX_GETS)
+                    .await
+                    .expect("the session exists");
                 let bound = bind(&node, &stream, request(view.record.epoch, next, 4)).await;
                 next += bound.messages.len() as u64;
                 taken.extend(bound.messages);
@@ -262,7 +271,10 @@ pub async fn message_is_bound_once<H: Harness>(harness: &H) {
     let last = get(&session, 100);
     let mut all = Vec::new();
     let mut next = 1;
-    super::cluster(&store).listen(&last).await.expect("the session exists");
+    super::cluster(&store)
+        .listen(&last, MAX_GETS)
+        .await
+        .expect("the session exists");
     loop {
         let bound = super::cluster(&store)
             .bind(&last, request(1, next, 64))
@@ -291,7 +303,11 @@ pub async fn missed_broadcasts_are_enqueued_once<H: Harness>(harness: &H) {
         return;
     };
     let stream = get(&session, 2);
-    let before = nodes[0].cluster().listen(&stream).await.expect("the session exists");
+    let before = nodes[0]
+        .cluster()
+        .listen(&stream, MAX_GETS)
+        .await
+        .expect("the session exists");
     let log = publish_updates(&nodes, &before).await;
     let ids = log.into_iter().map(|(id, _)| id);
     let messages: Vec<_> = ids.enumerate().map(|(n, id)| (id, message(n))).collect();
@@ -323,7 +339,11 @@ pub async fn broadcast_is_enqueued_once<H: Harness>(harness: &H) {
         return;
     };
     let stream = get(&session, 2);
-    let before = nodes[0].cluster().listen(&stream).await.expect("the session exists");
+    let before = nodes[0]
+        .cluster()
+        .listen(&stream, MAX_GETS)
+        .await
+        .expect("the session exists");
     assert_eq!(
         nodes[1].cluster().broadcasts_after(&before).await.expect("read"),
         Some(Vec::new())
@@ -356,7 +376,11 @@ pub async fn broadcast_is_enqueued_once<H: Harness>(harness: &H) {
     late.expect("the session exists");
     let bound = bind(&nodes[0], &stream, request(1, 1, 64)).await;
     assert_eq!(texts(&bound), ["message 0", "message 1", "message 2"]);
-    let last = nodes[0].cluster().listen(&stream).await.expect("the session exists");
+    let last = nodes[0]
+        .cluster()
+        .listen(&stream, MAX_GETS)
+        .await
+        .expect("the session exists");
     assert_eq!(last, log[2].0);
     assert_eq!(
         nodes[1].cluster().broadcasts_after(&last).await.expect("read"),
@@ -371,7 +395,11 @@ pub async fn broadcast_is_enqueued_once<H: Harness>(harness: &H) {
         .await
         .expect("published");
     nodes[0].store.create(&later, record(), false).await.expect("created");
-    let position = nodes[0].cluster().listen(&get(&later, 2)).await.expect("it exists");
+    let position = nodes[0]
+        .cluster()
+        .listen(&get(&later, 2), MAX_GETS)
+        .await
+        .expect("it exists");
     assert_eq!(
         nodes[0].cluster().broadcasts_after(&position).await.expect("read"),
         Some(Vec::new())
