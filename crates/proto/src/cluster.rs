@@ -16,6 +16,6 @@ pub use lease::{LeaseClock, LeaseError, LeaseKeeper, LeaseRequest, MemberAction,
 pub use members::{Liveness, Members};
 pub use repair::OpenStream;
 pub use route::{
-    AnswerPlace, CallPlace, NodePlace, SessionPlace, SessionViews, any_other_node, place_of_answer, place_of_parked,
-    places_of_notification,
+    AnswerPlace, CallPlace, NodePlace, RetryNode, SessionPlace, SessionViews, any_other_node, place_of_answer,
+    place_of_retry, places_of_notification,
 };

@@ -8,6 +8,7 @@
 mod claims;
 mod digest;
 mod input;
+mod relayed_state;
 mod seal;
 
 pub use claims::{Binding, Claims, Invalid, State, StateTooLong};
@@ -15,6 +16,7 @@ pub use digest::digest;
 pub use input::{
     BadInputRequest, InputMethod, InputRequest, InputRequests, InputResponses, input_required, request_state,
 };
+pub use relayed_state::{RelayedState, may_have_state, replace_state, state_of_result, with_state};
 pub use seal::Seal;
 
 /// Whether a call of `method` may be answered with a result that asks for input (MRTR-01).

@@ -256,6 +256,11 @@ impl Node {
         }
     }
 
+    /// Whether the handler is a relay, and there may be other nodes with the same server behind them.
+    pub(crate) fn relays_in_cluster(&self) -> bool {
+        self.handler.relays && self.cluster().is_some()
+    }
+
     /// Encrypts the request states that clients hold.
     pub(crate) fn seal(&self) -> &Seal {
         self.shared_seal.get().unwrap_or(&self.own_seal)

@@ -46,6 +46,7 @@ listening = {}  # id of a subscription: its filter
 cancelled = set()
 waiting = {}  # id of a question: [event, answer]
 collected = []
+remembered = set()
 received = []
 initialize_params = {}
 initialized = False
@@ -117,6 +118,18 @@ def call(id, params):
             record("reported", {})
         slot[0].wait()
         return text(slot[1])
+    if name == "remember":
+        # Asks in its result. The meaning of its state is in the memory of this process only.
+        previous = params.get("requestState")
+        if previous is None:
+            previous = "%d \u00e9 \" %s" % (os.getpid(), args.get("text"))
+            remembered.add(previous)
+            question = {"method": "elicitation/create", "params": {"message": "?", "requestedSchema": {"type": "object", "properties": {}}}}
+            return {"resultType": "input_required", "inputRequests": {"q": question}, "requestState": previous}
+        if previous not in remembered:
+            send({"id": id, "error": {"code": -32001, "message": "unknown state", "data": previous}})
+            return None
+        return text({"pid": os.getpid(), "state": previous})
     if name == "ask-without-waiting":
         # The call ends before its question is answered.
         threading.Thread(target=roots, daemon=True).start()

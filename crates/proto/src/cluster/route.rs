@@ -101,8 +101,27 @@ pub enum NodePlace {
     Dead,
 }
 
-/// The destination of the retry of a call that is parked on `node`.
-pub fn place_of_parked(node: &Incarnation, here: &Incarnation, members: &Members) -> NodePlace {
+/// The node that a retry should reach.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RetryNode {
+    /// This node has parked the call. No other one can continue it.
+    Parked(Incarnation),
+    /// A process behind this node wrote the state of the retry, and may keep the rest of the call in its memory. The state may
+    /// also be complete, so any other node can try.
+    Relayed(Incarnation),
+}
+
+impl RetryNode {
+    /// The node.
+    pub fn node(&self) -> &Incarnation {
+        match self {
+            RetryNode::Parked(node) | RetryNode::Relayed(node) => node,
+        }
+    }
+}
+
+/// The destination of a retry whose state names `node`.
+pub fn place_of_retry(node: &Incarnation, here: &Incarnation, members: &Members) -> NodePlace {
     if node == here {
         return NodePlace::Here;
     }
@@ -152,7 +171,7 @@ pub fn place_of_answer(id: &RequestId, session: &SessionViews<'_>, members: &Mem
         return AnswerPlace::Here;
     }
     let view = session.views.iter().find(|(other, _)| *other == epoch);
-    match view.map(|(_, node)| place_of_parked(node, session.here, members)) {
+    match view.map(|(_, node)| place_of_retry(node, session.here, members)) {
         Some(NodePlace::Forward(node)) => AnswerPlace::Forward(node),
         Some(NodePlace::Check(node)) => AnswerPlace::Check(node),
         _ if (1..=session.last_epoch).contains(&epoch) && question.number() > 0 => AnswerPlace::Late,
@@ -309,7 +328,7 @@ mod tests {
     #[test]
     fn mrtr_04_retry_of_a_parked_call_goes_to_its_node() {
         let (here, members) = (node(1), members());
-        let place = |n| place_of_parked(&node(n), &here, &members);
+        let place = |n| place_of_retry(&node(n), &here, &members);
         assert_eq!(place(1), NodePlace::Here);
         assert_eq!(place(2), NodePlace::Forward(node(2)));
         assert_eq!(place(4), NodePlace::Dead);

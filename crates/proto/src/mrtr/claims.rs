@@ -19,15 +19,8 @@ pub struct Binding<'a> {
 }
 
 impl Binding<'_> {
-    /// The principal in fixed size. The length separates issuer and subject.
     pub(super) fn principal_digest(&self) -> [u8; 32] {
-        let issuer = self.principal.issuer();
-        Sha256::new()
-            .chain_update((issuer.len() as u64).to_be_bytes())
-            .chain_update(issuer)
-            .chain_update(self.principal.subject())
-            .finalize()
-            .into()
+        principal_digest(self.principal)
     }
 
     /// The call in fixed size. The digest has a fixed length, so it goes first.
@@ -38,6 +31,17 @@ impl Binding<'_> {
             .finalize()
             .into()
     }
+}
+
+/// A principal in fixed size. The length separates issuer and subject.
+pub(super) fn principal_digest(principal: &Principal) -> [u8; 32] {
+    let issuer = principal.issuer();
+    Sha256::new()
+        .chain_update((issuer.len() as u64).to_be_bytes())
+        .chain_update(issuer)
+        .chain_update(principal.subject())
+        .finalize()
+        .into()
 }
 
 /// The content of a sealed state.

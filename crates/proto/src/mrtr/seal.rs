@@ -14,7 +14,7 @@ const PREFIX: &str = "v1.";
 /// The prefix of a relay. It distinguishes the relay's own states from those of the server behind it, also after its key has
 /// changed in a restart (RST-05).
 const RELAY_PREFIX: &str = "rethread-relay-v1.";
-const NONCE_BYTES: usize = 24;
+pub(super) const NONCE_BYTES: usize = 24;
 const TAG_BYTES: usize = 16;
 /// Expiry, principal, request, and the kind of the state.
 const HEAD_BYTES: usize = 8 + 32 + 32 + 1;
@@ -24,7 +24,7 @@ const OWN: u8 = 1;
 /// Seals and opens request states with one key. Nodes that share the key accept each other's states.
 #[derive(Clone)]
 pub struct Seal {
-    cipher: XChaCha20Poly1305,
+    pub(super) cipher: XChaCha20Poly1305,
     prefix: &'static str,
 }
 

@@ -108,7 +108,7 @@ pub(crate) fn encode(
     };
     let result = |json: &[u8]| JsonResponse::result(&request.id, json, scope.method.as_str(), node);
     let encoded = match reply {
-        Ok(Reply(ReplyKind::Result(json))) => return result(&json),
+        Ok(Reply(ReplyKind::Result(json))) => return result(&request_state::name_node(node, &scope.principal, json)),
         Ok(Reply(ReplyKind::InputRequired(required))) => input_required(node, scope, request, required),
         Err(error) => Err(error),
     };

@@ -275,13 +275,13 @@ fn listen(
 fn serve(inner: &Server, stateless: StatelessRequest, request_head: RequestHead) -> Result<StatelessResponse, Reason> {
     let StatelessRequest {
         version,
-        request,
+        mut request,
         sender,
         framing,
     } = stateless;
     let (node, started) = (&inner.node, Instant::now());
     let input = if sender.is_retry {
-        request_input(inner, &request, &sender.principal)
+        request_input(inner, &mut request, &sender.principal)
     } else {
         Ok(RequestInput::Call { inputs: None, round: 0 })
     };
@@ -337,11 +337,18 @@ enum RequestInput {
 }
 
 /// Reads the input and the state of a retry, and checks that the state is the caller's own (MRTR-05). A relay passes on a state
-/// that it has not sealed: it belongs to the server behind the relay (GW-07).
-fn request_input(inner: &Server, request: &Request, principal: &Principal) -> Result<RequestInput, RpcError> {
+/// that it has not sealed: it belongs to the server behind the relay (GW-07). If the state names a node, the server gets it
+/// without that name (GW-19).
+fn request_input(inner: &Server, request: &mut Request, principal: &Principal) -> Result<RequestInput, RpcError> {
     let node = &inner.node;
+    let state = mrtr::request_state(&request.params);
+    if let Ok(Some(text)) = &state
+        && let Some(relayed) = request_state::open_relayed(node, text, principal)
+    {
+        request.params = mrtr::with_state(&request.params, &relayed?.text);
+        return Ok(RequestInput::Call { inputs: None, round: 0 });
+    }
     let params = &request.params;
-    let state = mrtr::request_state(params);
     if node.handler.relays && !matches!(&state, Ok(Some(text)) if node.seal().looks_sealed(text)) {
         return Ok(RequestInput::Call { inputs: None, round: 0 });
     }

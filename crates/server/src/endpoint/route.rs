@@ -17,7 +17,7 @@ use bytes::Bytes;
 use http::{Response, StatusCode};
 use rethread_proto::cluster::mail::ForwardEndpoint;
 use rethread_proto::cluster::{
-    AnswerPlace, CallPlace, NodePlace, SessionViews, any_other_node, place_of_answer, place_of_parked,
+    AnswerPlace, CallPlace, NodePlace, RetryNode, SessionViews, any_other_node, place_of_answer, place_of_retry,
     places_of_notification,
 };
 use rethread_proto::jsonrpc::{self, Message, Payload, Request, RequestId};
@@ -186,7 +186,7 @@ pub(crate) async fn post_forwarded(
     legacy::post(server, session, payload, request_head)?.response().await
 }
 
-/// Serves a stateless request on the node that has parked its call, or on any other while this node drains. `None` if it is
+/// Serves a stateless request on the node that its state names, or on any other while this node drains. `None` if it is
 /// served here.
 pub(crate) async fn stateless(
     server: &Server,
@@ -203,20 +203,23 @@ pub(crate) async fn stateless(
         principal: routing.principal.clone(),
         body: routing.body.clone(),
     };
-    match parked_on(server, request, principal) {
-        Some(parked) => retry(server, &parked, routing).await,
-        None if server.node.is_draining() => {
-            let served = while_draining(server, routing, None).await;
-            Some(served.unwrap_or(Err(Reason::ShuttingDown.into())))
-        }
-        None => None,
+    let named = node_of_retry(server, request, principal);
+    if let Some(named) = &named
+        && let Some(response) = retry(server, named, &request.id, routing).await
+    {
+        return Some(response);
     }
+    if !server.node.is_draining() || matches!(named, Some(RetryNode::Parked(_))) {
+        return None;
+    }
+    let served = while_draining(server, routing, None).await;
+    Some(served.unwrap_or(Err(Reason::ShuttingDown.into())))
 }
 
 /// Whether a forwarded request goes back because this node drains, too. The retry of a call that is parked here is served: no
 /// other node has the call.
 pub(crate) fn goes_back(server: &Server, request: &Request, principal: &Principal) -> bool {
-    server.node.is_draining() && parked_on(server, request, principal).is_none()
+    server.node.is_draining() && !matches!(node_of_retry(server, request, principal), Some(RetryNode::Parked(_)))
 }
 
 /// Serves a request on another node while this one drains. `None` if no other node takes it.
@@ -242,22 +245,30 @@ pub(crate) async fn while_draining(
     }
 }
 
-/// The node that has parked the call of a retry.
-fn parked_on(server: &Server, request: &Request, principal: &Principal) -> Option<Incarnation> {
+/// The node that the state of a retry names.
+fn node_of_retry(server: &Server, request: &Request, principal: &Principal) -> Option<RetryNode> {
     let text = mrtr::request_state(&request.params).ok()??;
+    if let Some(relayed) = request_state::open_relayed(&server.node, &text, principal) {
+        return Some(RetryNode::Relayed(relayed.ok()?.node));
+    }
     let (method, params) = (request.method.as_str(), &request.params);
     match request_state::open(&server.node, &text, principal, method, params).ok()? {
-        State::Parked { node, .. } => node,
+        State::Parked { node, .. } => node.map(RetryNode::Parked),
         State::Own { .. } => None,
     }
 }
 
-/// Serves the retry of a call that is parked on `parked`. `None` if that is this node, or a dead one: then the call is gone.
-async fn retry(server: &Server, parked: &Incarnation, routing: &Routing) -> Option<Result<Response<Body>, Refusal>> {
+/// Serves a retry on the node that its state names. `None` if that is this node, or if the retry did not run there.
+async fn retry(
+    server: &Server,
+    named: &RetryNode,
+    id: &RequestId,
+    routing: &Routing,
+) -> Option<Result<Response<Body>, Refusal>> {
     let membership = &server.node.membership;
     let (cluster, here) = server.node.cluster().zip(membership.current())?;
     loop {
-        match membership.with_members(|members| place_of_parked(parked, &here, members)) {
+        match membership.with_members(|members| place_of_retry(named.node(), &here, members)) {
             NodePlace::Here | NodePlace::Dead => return None,
             NodePlace::Check(node) => {
                 if membership.check(cluster, &node).await.is_err() {
@@ -265,11 +276,17 @@ async fn retry(server: &Server, parked: &Incarnation, routing: &Routing) -> Opti
                 }
             }
             NodePlace::Forward(node) => {
-                return match forward(server, &node, routing, None).await {
-                    Ok(response) => Some(Ok(response)),
-                    Err(ForwardError::NotRun | ForwardError::Died) => None,
-                    Err(ForwardError::LeaseEnded) => Some(Err(Reason::StoreUnavailable.into())),
-                    Err(ForwardError::Refused(reason)) => Some(Err(reason.into())),
+                return match (forward(server, &node, routing, None).await, named) {
+                    // It drains. A call that is parked there would have been served.
+                    (Ok(response), _) if response.status() == StatusCode::MISDIRECTED_REQUEST => None,
+                    (Ok(response), _) => Some(Ok(response)),
+                    (Err(ForwardError::NotRun), _) | (Err(ForwardError::Died), RetryNode::Parked(_)) => None,
+                    // Another process could run the call a second time.
+                    (Err(ForwardError::Died), RetryNode::Relayed(_)) => {
+                        Some(Ok(may_have_run(std::slice::from_ref(id))))
+                    }
+                    (Err(ForwardError::LeaseEnded), _) => Some(Err(Reason::StoreUnavailable.into())),
+                    (Err(ForwardError::Refused(reason)), _) => Some(Err(reason.into())),
                 };
             }
         }
