@@ -17,9 +17,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "moved events count twice",
-        file: "index/stream.rs",
-        code: "        segments.sub(event.at.segment, event.part);\n        segments.add(",
-        mutated: "        segments.add(",
+        file: "index.rs",
+        code: "                    self.segments.sub(from.segment, part);\n",
+        mutated: "",
     },
     Mutant {
         name: "a tombstone forgets that an answer is lost",
@@ -66,7 +66,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a torn payload is accepted",
         file: "recovery.rs",
-        code: "        if !records.iter().all(Framed::is_whole) && self.durable_behind(header)? < header.commit {",
+        code: "        if !damaged.is_empty() && self.durable_behind(header)? < header.commit {",
         mutated: "        if false && self.durable_behind(header)? < header.commit {",
     },
     Mutant {
