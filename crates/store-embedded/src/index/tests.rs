@@ -43,6 +43,7 @@ fn forgotten_stream_leaves_no_outdated_entry() {
         assert_eq!(index.ended[0].len() as u64, index.totals.streams);
     }
 }
+
 /// The copy is not in the file before the commit of the move, so a read must wait for it.
 #[test]
 fn move_is_a_change_of_the_stream_and_the_session() {
